@@ -9,18 +9,16 @@ keeps their logs. Independent stages run concurrently, and a failed stage stops 
 from __future__ import annotations
 
 import os
-import re
+import runpy
 import signal
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from prefect import Task, flow, get_run_logger, tags
-from prefect.artifacts import create_markdown_artifact, create_table_artifact
-from prefect.cache_policies import NO_CACHE
+from prefect import flow, get_run_logger, tags
+from prefect.artifacts import create_table_artifact
 from prefect.events.worker import EventsWorker
 from prefect.futures import PrefectFuture
 from prefect.logging.handlers import APILogWorker
@@ -32,28 +30,20 @@ from evidence.dvc.history import MAIN_LOCK, read_lock
 from evidence.dvc.lock import drop_absent, sort_lock
 from evidence.record.environment import FLOW_RUN
 from evidence.remote.guard import Guard, fetch_pointer
-from flows import server, storage
-from flows.assets.events import Assets
-from flows.dvc import Cancelled, Dvc, OnLine, require_project
-from flows.dvc import State as DvcState
+from flows import server, storage, wings
+from flows.dvc import Cancelled, Dvc, require_project
 from flows.graph import Graph, load_graph
 from flows.guard.endings import SETTLE_S, left_behind, server_needed, settle
 from flows.guard.lock import Hold, held
-from flows.guard.remote import describe, preflight
+from flows.parameters import Jobs, Targets
+from flows.places import places
 from flows.plan import missing_data, out_of_date
-from flows.pushes import Pushes, ended, publish_task, push_task
-from flows.team.deployment.definition import require_remote
-from flows.team.deployment.parameters import Jobs, Targets
-from flows.team.notices.hooks import tell
-from flows.team.pools.away import Away
-from flows.team.pools.retries import with_retries
-from flows.team.pools.run import run_stage
-from flows.team.pools.table import needs
-from flows.terminal import Outcome, Terminal, log_path, metrics_table, stage_log
+from flows.tasks import Pushes, ended, publish_task, push_task, stage_task, with_retries
+from flows.terminal import Outcome, Terminal, log_path
 from ground.io import PathfinderError
 from ground.remote import Commit
 from ground.settings import read_yaml
-from ground.text import errors_without_traceback, plain_message
+from ground.text import plain_message
 from pathfinder.core.params import PARAMS_FILE
 from pathfinder.models import cards
 
@@ -79,6 +69,12 @@ def run_name() -> str:
     return " ".join(words) + (f" ({', '.join(options)})" if options else "")
 
 
+def tell(flow: Any, flow_run: Any, state: Any) -> None:
+    """Prefect's hook of a flow that failed or crashed: it tells the wings."""
+    for wing in wings():
+        wing.tell(flow, flow_run, state)
+
+
 @flow(
     name="reproduce",
     flow_run_name=run_name,
@@ -102,15 +98,14 @@ def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jo
     root = Path.cwd()
     with held(root) as hold:
         if deployment.get_id():
-            require_remote()
+            storage.require_remote()
         hold.name_flow_run(flow_run.get_id() or "", *server.access())
         run = Run(root, load_graph(root), targets, force, pull, jobs)
         run.report(hold)
         try:
             run.execute()
         except BaseException:
-            run.dvc.stop()  # the run was cancelled or crashed: end its stages
-            run.away.stop()
+            run.places.stop()  # the run was cancelled or crashed: end its stages
             Terminal.outcomes = list(run.outcomes.values())
             raise
         rows = [outcome.as_row() for outcome in run.outcomes.values()]
@@ -146,19 +141,16 @@ class Run:
         threads = max(1, cores // min(self.jobs, graph.width(self.selected)))
         omp_threads = os.environ.get("OMP_NUM_THREADS", str(threads))
         self.dvc = Dvc(root, {"OMP_NUM_THREADS": omp_threads, FLOW_RUN: flow_run.get_id() or ""})
-        self.needs = needs(root, graph.stages)
-        self.away = Away(self.dvc, graph, self.needs, self.address)
-        self._assets = Assets(root, graph, self.address)
-        guard = Guard(root) if pull else None
-        self._stage = _stage_task(root, graph, self.terminal, guard, self._run_stage, self._assets)
+        self.places = places(self.dvc, graph, self.address)
+        self._stage = stage_task(self.places, self.terminal, Guard(root) if pull else None)
         self._pushes = Pushes(push_task(self.dvc, self.terminal))
 
     def report(self, hold: Hold) -> None:
         """Say where results go and what a run that was killed had left; check that the remote accepts results."""
-        for line in [describe(self.root, self.address), *left_behind(hold)]:
+        for line in [storage.describe(self.root, self.address), *left_behind(hold)]:
             self.terminal.print("pathfinder", line)
             get_run_logger().info("%s", line)
-        preflight(self.root, self.address)
+        storage.preflight(self.root, self.address)
 
     def execute(self) -> None:
         """Run every out-of-date stage as soon as its inputs exist."""
@@ -171,8 +163,8 @@ class Run:
             drop_absent(self.root, stale)
         for name in self.selected - stale:
             self.outcomes[name] = Outcome(name, "up to date", 0.0, self.graph.stages[name].all_outs)
-        self._assets.emit(sorted(self.selected - stale), "up to date")
-        self.away.check(stale)
+        self.places.announce(sorted(self.selected - stale), "up to date")
+        self.places.check(stale)
         self.terminal.expect(len(stale))
         ranks = self.graph.ranks()
         waiting = sorted(stale, key=lambda name: (-ranks[name], name))
@@ -184,7 +176,7 @@ class Run:
                 waiting.remove(name)
                 running.add(name)
                 needed = [futures[other] for other in self.graph.upstream[name] if other in futures]
-                task = with_retries(self._stage, self.needs[name].retries)
+                task = with_retries(self._stage, self.places.retries(name))
                 futures[name] = task.submit(name, self.force, wait_for=needed)
                 futures[name].add_done_callback(lambda _, name=name: finished.put(name))  # type: ignore[misc]
             try:
@@ -199,7 +191,7 @@ class Run:
                 for other in blocked.intersection(waiting):
                     self.outcomes[other] = Outcome(other, "not started", 0.0, (), f"needs {name}, which failed")
                 waiting = [other for other in waiting if other not in blocked]
-            elif name not in self.away.pushed:
+            elif name not in self.places.pushed:
                 self._pushes.add(name)
         self.unpushed = self._pushes.end()
         self.outcomes = {name: self.outcomes[name] for name in self.graph.ordered() if name in self.outcomes}
@@ -236,17 +228,9 @@ class Run:
         """The stages whose inputs exist: all of other pools, and as many as there are free jobs here."""
         done = {name for name, outcome in self.outcomes.items() if outcome.succeeded}
         ready = [name for name in waiting if self.graph.upstream[name] & self.selected <= done]
-        here = [name for name in ready if self.needs[name].is_here]
-        free = self.jobs - sum(self.needs[name].is_here for name in running)
-        return [name for name in ready if not self.needs[name].is_here or name in here[:free]]
-
-    def _run_stage(self, name: str, force: bool, on_line: OnLine) -> DvcState:
-        has_parts = self.needs[name].parts > 1 and not self.needs[name].is_here
-        if has_parts and (state := self.away.run_parts(name, force, on_line)) is not None:
-            return state
-        if has_parts or self.needs[name].is_here:
-            return run_stage(self.dvc, name, force, on_line, self.needs[name])
-        return self.away.run(name, force, on_line)
+        here = [name for name in ready if self.places.is_here(name)]
+        free = self.jobs - sum(map(self.places.is_here, running))
+        return [name for name in ready if name not in here or name in here[:free]]
 
     def _outcome(self, name: str, future: PrefectFuture[Any]) -> Outcome:
         state = ended(future)
@@ -258,36 +242,6 @@ class Run:
             raise error
         self.terminal.print(name, f"{error} (full output: {log_path(name)})", bad=True)
         return Outcome(name, "failed", 0.0, (), str(error))
-
-
-def _stage_task(
-    root: Path,
-    graph: Graph,
-    terminal: Terminal,
-    guard: Guard | None,
-    run: Callable[[str, bool, OnLine], DvcState],
-    assets: Assets,
-) -> Task[..., Outcome]:
-    def stage(name: str, force: bool) -> Outcome:
-        start, logger = time.monotonic(), get_run_logger()
-        with stage_log(root, name) as log, terminal.running(name):
-
-            def on_line(line: str) -> None:
-                terminal.print(name, line)
-                log(line)
-                logger.info("%s", line)
-
-            if guard is not None and not force:
-                guard.provide_stage(graph.stages[name])
-            state = run(name, force, on_line)
-        definition = graph.stages[name]
-        for path in definition.figures if state != "up to date" else ():
-            key = re.sub(r"[^a-z0-9]+", "-", path.removesuffix(".json").lower())
-            create_markdown_artifact(metrics_table(root / path), key=key, description=path)
-        assets.emit([name], state)
-        return Outcome(name, state, time.monotonic() - start, definition.all_outs)
-
-    return Task(stage, name="stage", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
 
 
 def main(targets: Sequence[str], force: bool = False, pull: bool = False, jobs: int = 0) -> None:
@@ -333,12 +287,12 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
         terminal.print("pathfinder", f"nothing to do, everything is up to date ({len(selected)} stages)")
         if storage.is_pending(root, address) and selected == graph.select(()):
             terminal.print("storage", f"pushing outputs that {address} does not have")
-            preflight(root, address)
+            storage.preflight(root, address)
             Dvc(root).push(*sorted(selected))
             storage.publish(root, address)
         terminal.where(root)
         return 0
-    preflight(root, address)
+    storage.preflight(root, address)
     server.require_space(root)
     with server.local_server(root) as url, server_needed(url, hold):
         settings = {PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}
@@ -364,12 +318,4 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
 
 
 if __name__ == "__main__":
-    import typer
-
-    from flows.cli import run
-
-    helps = {"help_option_names": ["-h", "--help"]}
-    command = typer.Typer(add_completion=False, pretty_exceptions_enable=False, context_settings=helps)
-    command.command()(run)
-    with errors_without_traceback():
-        command(prog_name="python -m flows.reproduce")
+    runpy.run_module("flows", run_name="__main__")  # the command of old clones and deployments

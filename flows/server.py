@@ -34,7 +34,7 @@ from ground.remote import ENDPOINT
 from ground.settings import require_certificate
 
 HOME = Path(".pathfinder/prefect")
-_CODE, _SERVER = Path(__file__).parents[1], "flows.team.deployment.database"
+_CODE, _SERVER = Path(__file__).parents[1], "flows.database"
 _READY_S = 600.0  # long, for busy machines; a server that exits is noticed immediately
 _STOP_S = 15.0
 _SPACE = 50_000_000

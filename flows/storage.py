@@ -1,4 +1,4 @@
-"""The ``storage`` remote of DVC: a local folder, or the one that two environment variables name.
+"""The ``storage`` remote of DVC: a local folder, or the place that two environment variables name.
 
 ``PATHFINDER_REMOTE=s3://bucket/prefix`` (or a folder) and, for servers other than AWS, ``PATHFINDER_S3_ENDPOINT``.
 They are written to ``.dvc/config.local``, which git ignores; credentials stay in the ``AWS_*`` variables.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
+import uuid
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,11 +18,13 @@ from evidence.audit.publication import publication
 from evidence.audit.published import SENT, remember_entry, signature
 from evidence.dvc.history import MAIN_LOCK
 from evidence.dvc.stores import FOLDER
-from ground.io import DataError, read_json, sha256_file, write_json, write_text
+from evidence.record.signing import own_public_keys
+from ground.io import DataError, TransientError, read_json, sha256_file, write_json, write_text
 from ground.remote import ENDPOINT, Commit, Store, commit_manifest, open_store
 
 REMOTE = "PATHFINDER_REMOTE"
 DEFAULT = Path(".pathfinder/storage")
+_DELAY_S, _PATIENCE_S = 2.0, 10.0
 _HEADER = f"# Written by the flow from {REMOTE}; without that variable, the next run removes this file.\n"
 
 
@@ -52,6 +56,15 @@ def configure(root: Path) -> str:
     return remote
 
 
+def require_remote() -> None:
+    """Raise ``DataError`` if the run of a deployment was not told where results go."""
+    if not os.environ.get(REMOTE):
+        raise DataError(
+            f"the deployment does not say where results go: its job variables have no {REMOTE}; repeat "
+            "`python -m flows.team.deploy up`, or set it on the deployment's page"
+        )
+
+
 def absolute(root: Path, address: str) -> str:
     """The address of a remote; the path of a folder, which may be relative to ``root``, becomes absolute."""
     return address if "://" in address else str((root / address).absolute())
@@ -69,14 +82,6 @@ def send_evidence(store: Store, evidence: Mapping[str, bytes]) -> None:
     for key, content in evidence.items():
         if key not in known:
             store.put(key, content)
-
-
-def read_verified(store: Store, key: str, sha256: str) -> bytes:
-    """The bytes of an object; raises ``DataError`` if they have another sha256."""
-    content = store.read(key)
-    if (found := hashlib.sha256(content).hexdigest()) != sha256:
-        raise DataError(f"{store.url}/{key}: sha256 is {found}, expected {sha256}; it was changed in the remote")
-    return content
 
 
 def publish(root: Path, address: str, stages: Collection[str] | None = None) -> Commit:
@@ -104,3 +109,33 @@ def is_pending(root: Path, address: str) -> bool:
 
 def _sent(root: Path) -> dict[str, Any]:
     return dict(read_json(root / SENT)) if (root / SENT).exists() else {}
+
+
+def preflight(root: Path, address: str) -> None:
+    """Write and delete a small object, so that a run which cannot store or sign its results ends before it starts.
+
+    Waits a little for a store that refuses connections, as one that is restarted does. Raises ``DataError`` if the
+    store refuses or there is no usable key, and ``TransientError``, within half a minute, if it does not answer.
+    """
+    own_public_keys()
+    store = opened(root, address)
+    key = f"probe/{uuid.uuid4().hex}"
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            store.put(key, b"")
+            store.delete(key)
+            return
+        except OSError as error:
+            raise DataError(f"{address}: the results cannot be stored there ({error}); see {REMOTE}") from error
+        except TransientError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_DELAY_S)
+
+
+def describe(root: Path, address: str) -> str:
+    """Where the results go, and where those of earlier runs in this folder went if that was another place."""
+    text = f"results go to {address}" + ("" if os.environ.get(REMOTE) else f" ({REMOTE} is not set)")
+    others = sorted({*read_json(root / SENT)} - {address}) if (root / SENT).exists() else []
+    return f"{text}; earlier runs here sent theirs to {', '.join(others)}" if others else text

@@ -5,6 +5,7 @@ DVC takes the bytes of a ``.dir`` object as they are. An edited one would make i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -67,6 +68,14 @@ class Fetcher:
                         "was changed in the remote and is not installed"
                     )
         target.chmod(_READ_ONLY)
+
+
+def read_verified(store: Store, key: str, sha256: str) -> bytes:
+    """The bytes of an object; raises ``DataError`` if their sha256 is different."""
+    content = store.read(key)
+    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+        raise DataError(f"{store.url}/{key}: sha256 is {found}, expected {sha256}; it was changed in the remote")
+    return content
 
 
 def _written(chunks: Iterator[bytes], handle: IO[bytes]) -> Iterator[bytes]:

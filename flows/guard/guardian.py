@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flows import processes
+from flows import processes, wings
 
 
 def start() -> subprocess.Popen[bytes]:
@@ -36,7 +36,7 @@ def start() -> subprocess.Popen[bytes]:
 
 
 def write(guardian: subprocess.Popen[bytes], run: Mapping[str, Any]) -> None:
-    """Tell a guardian its run, as the arguments of ``report_killed`` (flows/team/notices), unless it ended in order."""
+    """Tell a guardian its run, as the arguments of ``report_killed`` (flows/__init__.py), unless it ended in order."""
     if guardian.stdin is not None:
         with contextlib.suppress(BrokenPipeError):  # someone killed the guardian
             guardian.stdin.write(f"{json.dumps(run)}\n".encode())
@@ -49,9 +49,8 @@ def main(mark: str) -> None:
     lines = sys.stdin.buffer.read().splitlines()
     processes.end_owned(mark)
     if run := json.loads(lines[-1]) if lines else {}:
-        from flows.team.notices.killed import report_killed  # modules whose memory every guardian would need
-
-        report_killed(**run)
+        for wing in wings():
+            wing.report_killed(**run)
 
 
 if __name__ == "__main__":

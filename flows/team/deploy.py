@@ -20,8 +20,8 @@ import yaml
 
 from flows import server
 from flows.team.deployment import definition
+from ground.command import Verbs
 from ground.io import DataError, write_text
-from pathfinder.cli import Verbs
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -167,9 +167,8 @@ def status() -> None:
 
 def _equip(client: SyncPrefectClient, slots: Mapping[str, int]) -> None:
     """Give a server what deployments do not contain: automations that end lost runs, slots, and priorities."""
-    from flows.guard.queues import prioritise
-    from flows.guard.slots import ensure
     from flows.team.notices import automations as notices
+    from flows.team.pools.slots import ensure, prioritise
 
     notices.watch(client)
     ensure(client, slots)

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from flows import server
-from flows.team.notices import certificates
+from flows.team.notices.killed import trusted
 from ground.settings import TRUST, certificate_fault
 from infra.doctor.clock import clock
 from infra.doctor.finding import Finding
@@ -26,7 +26,7 @@ def findings(root: Path) -> list[Finding]:
         return [Finding("server", "none is named, so each run starts its own")]
     _, headers = server.access()
     try:
-        with httpx.Client(base_url=url, headers=headers, verify=certificates.trusted(), timeout=_WAIT_S) as client:
+        with httpx.Client(base_url=url, headers=headers, verify=trusted(), timeout=_WAIT_S) as client:
             answer = client.get("/admin/version")
             if answer.status_code in (401, 403):
                 refuses = f"{url} refuses with status {answer.status_code}"

@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from evidence.dvc.history import MAIN_LOCK, read_records, read_stages
-from flows.assets.events import Assets, key_of, rows_of
 from flows.graph import load_graph
+from flows.team.pools.assets import Assets, key_of, rows_of
 from ground.hashing import digest_path
 from tests.support.miniature import miniature
 

@@ -18,11 +18,11 @@ from evidence.dvc.stores import object_file
 from flows import storage
 from flows.dvc import Dvc
 from flows.graph import load_graph
+from flows.places import WorkerLost
 from flows.team.pools.away import Away
 from flows.team.pools.code import changed_params, committed
 from flows.team.pools.inputs import needed, place
 from flows.team.pools.made import Made, compare, hand_back, receive
-from flows.team.pools.retries import WorkerLost
 from flows.team.pools.run import run_stage
 from flows.team.pools.table import Needs
 from ground.io import DataError, TransientError

@@ -12,8 +12,9 @@ from prefect.client.schemas.objects import TaskRun
 from prefect.states import Failed
 
 from flows.dvc import DvcError
-from flows.team.pools.retries import WorkerLost, class_of, with_retries
-from flows.team.pools.table import FILE, Needs, Retries, needs, slots
+from flows.places import Retries, WorkerLost
+from flows.tasks import class_of, with_retries
+from flows.team.pools.table import FILE, Needs, needs, slots
 from ground.io import DataError, TransientError
 from tests.flows.conftest import ROOT
 

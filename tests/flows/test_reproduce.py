@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlparse
 
 import pytest
 
-from flows import pushes, server
+from flows import server, tasks
 from tests.flows.conftest import Project
 from tests.flows.watch import alive, soon, wait_for, working_in
 from tests.support.verbs import checked
@@ -324,8 +324,8 @@ def test_outputs_wait_at_most_a_minute_for_the_next_push(monkeypatch: pytest.Mon
             sent.append(names)
 
     clock = [1000.0]
-    monkeypatch.setattr("flows.pushes.time.monotonic", lambda: clock[0])
-    waiting = pushes.Pushes(Push())  # type: ignore[arg-type]
+    monkeypatch.setattr("flows.tasks.time.monotonic", lambda: clock[0])
+    waiting = tasks.Pushes(Push())  # type: ignore[arg-type]
     assert waiting.due_in() is None
     waiting.add("first")
     assert sent == [["first"]], "the first is pushed immediately"

@@ -19,16 +19,15 @@ from prefect.client.schemas.actions import WorkPoolCreate
 
 from flows import server
 from flows.dvc import Cancelled
-from flows.guard.queues import ORDER, prioritise
-from flows.guard.slots import LEASE_S, ensure, slots_held
 from flows.team.deployment.records import connected
+from flows.team.pools.slots import LEASE_S, ORDER, ensure, prioritise, slots_held
 from tests.flows.conftest import ROOT
 from tests.flows.watch import gone, soon, wait_for
 
 HOLD = """\
 import time
 from pathlib import Path
-from flows.guard.slots import slots_held
+from flows.team.pools.slots import slots_held
 with slots_held({"gpu": 1}, lambda: None, print):
     Path("held.txt").write_text("held\\n")
     time.sleep(900)

@@ -11,7 +11,7 @@ import pytest
 
 from evidence.record.signing import KEY_FILE
 from flows import storage
-from flows.guard.remote import preflight
+from flows.storage import preflight
 from ground.io import DataError
 from ground.remote import ENDPOINT, Store, open_store
 from tests.flows.test_branch import git

@@ -12,8 +12,7 @@ import pytest
 
 from evidence.dvc.lock import LOCK
 from flows.dvc import Cancelled, Dvc, DvcError
-from flows.guard.remote import describe, preflight
-from flows.storage import REMOTE, configure
+from flows.storage import REMOTE, configure, describe, preflight
 from flows.transfer import FOLDER, Transfer
 from ground.io import DataError, TransientError
 from ground.remote import ENDPOINT
@@ -142,7 +141,7 @@ def test_a_store_that_is_away_is_waited_for_and_named(finished: Project, monkeyp
     with pytest.raises(DvcError, match="Could not connect to the endpoint") as caught:
         Dvc(finished.root).push("total")
     assert caught.value.transient
-    monkeypatch.setattr("flows.guard.remote._PATIENCE_S", 0.1)
+    monkeypatch.setattr("flows.storage._PATIENCE_S", 0.1)
     with pytest.raises(TransientError, match="no answer from the store"):
         preflight(finished.root, "s3://bucket")
 
@@ -153,5 +152,5 @@ def test_a_run_says_where_results_go_and_where_they_went(tmp_path: Path, monkeyp
     sent = tmp_path / ".pathfinder/pushed.json"
     sent.parent.mkdir()
     sent.write_text('{"s3://team/runs": "1", "here": "2"}')
-    monkeypatch.setattr("flows.guard.remote.SENT", sent.relative_to(tmp_path))
+    monkeypatch.setattr("flows.storage.SENT", sent.relative_to(tmp_path))
     assert describe(tmp_path, "here").endswith("; earlier runs here sent theirs to s3://team/runs")

@@ -14,7 +14,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from flows.guard.remote import preflight
+from flows.storage import preflight
 from ground.io import DataError, TransientError
 from ground.remote import ENDPOINT, Store, commit_manifest, creates_exclusively, open_store
 from tests.support.servers import serving

@@ -53,15 +53,6 @@ def names(root: Path) -> Iterator[tuple[str, str]]:
         yield deployment["entrypoint"].rpartition(":")[2], f"{deployment['name']}-{clone_id(root)}"
 
 
-def require_remote() -> None:
-    """Raise ``DataError`` if the run of a deployment was not told where results go."""
-    if not os.environ.get(REMOTE):
-        raise DataError(
-            f"the deployment does not say where results go: its job variables have no {REMOTE}; repeat "
-            "`python -m flows.team.deploy up`, or set it on the deployment's page"
-        )
-
-
 def adjusted(
     root: Path, present: Mapping[str, Present], active: bool | None = None, cron: str | None = None
 ) -> dict[str, Any]:

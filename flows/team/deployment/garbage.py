@@ -30,17 +30,16 @@ from prefect.runtime import deployment, flow_run
 from pydantic import Field
 
 from evidence.dvc.stores import object_key
+from extras.unfinished import HOME as UNFINISHED
+from extras.unfinished import STATE
 from flows import storage
 from flows.guard.lock import held
 from flows.team.deployment import kept
-from flows.team.deployment.definition import require_remote
 from flows.team.deployment.mirror import Mirror
 from flows.team.deployment.nightly import CLONE, origin_of
 from flows.team.deployment.nightly import HOME as NIGHTLY
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output
-from flows.unfinished.copies import HOME as UNFINISHED
-from flows.unfinished.copies import STATE
 from ground.io import DataError
 from ground.remote import Listed, Store, open_store
 from pathfinder.core.parts import PARTS, SEAL
@@ -113,7 +112,7 @@ def garbage(
     """
     root, say = Path.cwd(), flow_output("garbage")
     if deployment.get_id():
-        require_remote()
+        storage.require_remote()
     with held(root), held(root / NIGHTLY):
         if delete:
             refuse_during_runs()

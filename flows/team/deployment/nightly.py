@@ -25,12 +25,11 @@ from pydantic import Field
 
 from evidence.dvc.history import MAIN_LOCK
 from evidence.record.environment import git
-from flows import processes
+from flows import processes, storage
 from flows.guard.lock import held
+from flows.parameters import Jobs, Targets
 from flows.storage import DEFAULT, REMOTE, absolute
 from flows.team.deployment.branch import SHORT, Clone
-from flows.team.deployment.definition import require_remote
-from flows.team.deployment.parameters import Jobs, Override, Profile, Targets
 from flows.team.deployment.results import summary_files, summary_lines
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output
@@ -38,7 +37,10 @@ from ground.io import DataError, PathfinderError, write_text
 from ground.settings import parse_yaml
 from pathfinder.core.commented_yaml import dump_commented, load_commented
 from pathfinder.core.params import PARAMS_FILE, load_params
+from pathfinder.planning import profiles
 
+Profile = Annotated[str, Field(json_schema_extra={"enum": ["", *profiles.names(Path(__file__).resolve().parents[3])]})]
+Override = Annotated[str, Field(json_schema_extra={"pattern": r"^[\w.]+=.+$"})]
 HOME = Path(".pathfinder/nightly")
 CLONE = HOME / "clone"
 
@@ -79,7 +81,7 @@ def nightly(
     """
     root, say = Path.cwd(), flow_output("nightly")
     if deployment.get_id():
-        require_remote()
+        storage.require_remote()
     with held(root / HOME):
         clone = Clone.update(root / CLONE, repository or origin_of(root), branch)
         say(f"{branch} is at {clone.head}")
@@ -110,8 +112,6 @@ def origin_of(root: Path) -> str:
 
 
 def _change_params(folder: Path, profile: str, overrides: Sequence[str]) -> None:
-    from pathfinder.planning import profiles
-
     if profile:
         profiles.write(folder, profile, force=True)
     if not overrides:

@@ -23,7 +23,6 @@ from evidence.dvc.pipeline import value_at
 from evidence.dvc.stores import FOLDER, object_key
 from flows import storage
 from flows.guard.lock import held
-from flows.team.deployment.definition import require_remote
 from flows.team.deployment.mirror import Mirror
 from flows.team.deployment.nightly import origin_of
 from flows.team.deployment.results import summary_files
@@ -79,7 +78,7 @@ def promote(
     """
     root = Path.cwd()
     if deployment.get_id():
-        require_remote()
+        storage.require_remote()
     folder = root / HOME
     with held(folder):
         store = storage.opened(root, storage.configure(root))

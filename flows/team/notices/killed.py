@@ -6,6 +6,8 @@ It uses the server's HTTP interface: on a machine with a load of 16 on two cores
 from __future__ import annotations
 
 import contextlib
+import os
+import ssl
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,7 +17,6 @@ from uuid import uuid4
 
 import httpx
 
-from flows.team.notices import certificates
 from flows.team.notices.notice import EVENT, MOST_LINES, killed_notice, labels, tags
 
 _LOOK_S, _WORKER_S = 1.0, 20.0  # a worker calls the flow's hook itself; on a busy machine it needs seconds for that
@@ -30,7 +31,7 @@ def report_killed(root: str, flow_run_id: str, api: str, process: str, headers: 
     """
     with (
         contextlib.suppress(httpx.HTTPError, OSError),
-        httpx.Client(base_url=api, headers=headers, verify=certificates.trusted(), timeout=10) as http,
+        httpx.Client(base_url=api, headers=headers, verify=trusted(), timeout=10) as http,
     ):
         if (run := _unreported(http, flow_run_id)) is None:
             return
@@ -53,6 +54,12 @@ def report_killed(root: str, flow_run_id: str, api: str, process: str, headers: 
             "payload": {**found.as_payload(), "state": "Crashed"},
         }
         http.post("/events", json=[event]).raise_for_status()
+
+
+def trusted() -> ssl.SSLContext:
+    """The certificates that Prefect's client would trust; raises ``OSError`` if a named file cannot be read."""
+    named = os.environ.get("PREFECT_API_SSL_CERT_FILE")
+    return ssl.create_default_context(cafile=named) if named else httpx.create_ssl_context()  # reads SSL_CERT_FILE
 
 
 def _unreported(http: httpx.Client, flow_run_id: str) -> dict[str, Any] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
@@ -36,10 +36,12 @@ from evidence.dvc.lock import drop, drop_absent, dvc_lock
 from flows import storage
 from flows.dvc import Cancelled, Dvc, OnLine, State
 from flows.graph import Graph
+from flows.places import Places, Retries, WorkerLost
+from flows.team.pools.assets import Assets
 from flows.team.pools.code import changed_params, committed
 from flows.team.pools.inputs import needed
 from flows.team.pools.made import KEY, Made, compare, receive
-from flows.team.pools.retries import WorkerLost
+from flows.team.pools.run import run_stage
 from flows.team.pools.table import FILE, Needs
 from ground.io import DataError, TransientError
 from ground.text import printable
@@ -52,17 +54,32 @@ _LOGGER = "prefect.flow_runs"
 _WAITING = (StateType.SCHEDULED, StateType.PENDING)
 
 
-class Away:
-    """The stages of a run with a pool of their own."""
+class Away(Places):
+    """The folder of a run for the stages that need it, and a pool for each of the others.
+
+    ``pushed`` are the stages whose outs their workers sent, or this run for the stages that read them.
+    """
 
     def __init__(self, dvc: Dvc, graph: Graph, needs: Mapping[str, Needs], address: str) -> None:
-        self.dvc, self.root, self.graph, self.needs, self.address = dvc, dvc.root, graph, needs, address
-        self.pushed: set[str] = set()
-        """The stages whose outs are on the remote, sent by their workers or for stages that read them."""
+        super().__init__(dvc, graph, address)
+        self.needs = needs
+        self._assets = Assets(self.root, graph, address)
         self._commit = ""
         self._pools: dict[str, str] = {}
         self._running: set[UUID] = set()
         self._stopping = threading.Event()
+
+    def is_here(self, name: str) -> bool:
+        """Return whether infra/resources.yaml leaves a stage in the folder of the run."""
+        return self.needs[name].is_here
+
+    def retries(self, name: str) -> Retries:
+        """The retries in infra/resources.yaml."""
+        return self.needs[name].retries
+
+    def announce(self, names: Iterable[str], state: str) -> None:
+        """Emit the events of the stages' assets."""
+        self._assets.emit(names, state)
 
     def check(self, stages: Collection[str]) -> None:
         """Check what workers need, before any stage starts; the deployment of each pool must exist.
@@ -91,6 +108,14 @@ class Away:
                 self._pools[pool] = found.work_pool_name or pool
 
     def run(self, name: str, force: bool, on_line: OnLine) -> State:
+        """Run a stage here, or have it or its parts run by its pool."""
+        if not self.is_here(name) and self.needs[name].parts == 1:
+            return self.run_away(name, force, on_line)
+        if not self.is_here(name) and (state := self.run_parts(name, force, on_line)) is not None:
+            return state
+        return run_stage(self.dvc, name, force, on_line, self.needs[name])
+
+    def run_away(self, name: str, force: bool, on_line: OnLine) -> State:
         """Have a stage run by its pool, and restore what it made; a result that the cache has is restored at once.
 
         Raises ``WorkerLost``, ``TransientError``, or ``DataError`` with the worker's message, and ``Cancelled``.
@@ -134,7 +159,8 @@ class Away:
         return None
 
     def stop(self) -> None:
-        """Cancel the runs of workers that this run waits for."""
+        """End the stages that run here, and cancel the runs of workers that this run waits for."""
+        super().stop()
         self._stopping.set()
         # Without the server, there is nothing to cancel there.
         with contextlib.suppress(httpx.TransportError), get_client(sync_client=True) as client:

@@ -19,9 +19,10 @@ from evidence.dvc.stores import FOLDER, cache_of, run_cache_entries
 from evidence.record.ledger import enter
 from evidence.record.record import SIGNED
 from evidence.record.schema import validated
+from evidence.remote.fetcher import read_verified
 from evidence.remote.guard import fetch_outs
 from flows.dvc import State
-from flows.storage import opened, read_verified, send_evidence
+from flows.storage import opened, send_evidence
 from ground.io import DataError, write_bytes
 from ground.settings import read_yaml
 

@@ -1,14 +1,18 @@
-"""One stage, or a part of one, where it really runs: in the folder of the flow, or in a worker's clone."""
+"""One stage, or a part of one, on the machine where it runs: in the folder of the flow, or in a worker's clone."""
 
 from __future__ import annotations
 
+import os
 import shutil
+from pathlib import Path
 
 from evidence.dvc.pipeline import read_pipeline
+from extras.unfinished import HOME, carried
+from flows import storage
 from flows.dvc import Dvc, OnLine, State
-from flows.guard.slots import slots_held
+from flows.team.pools.slots import slots_held
 from flows.team.pools.table import Needs
-from flows.unfinished.carried import carried
+from ground.remote import Store
 from pathfinder.core.parts import PARTS
 
 
@@ -17,13 +21,22 @@ def run_stage(dvc: Dvc, name: str, force: bool, on_line: OnLine, needs: Needs) -
 
     It holds the slots that it needs, and its unfinished work is on the remote too.
     """
-    with slots_held(needs.slots, dvc.check, on_line), carried(dvc.root, name, on_line):
+    with slots_held(needs.slots, dvc.check, on_line), carried(unfinished_store(dvc.root), dvc.root, name, on_line):
         return dvc.reproduce(name, force, on_line, needs.time_s)
 
 
 def run_part(dvc: Dvc, name: str, part: str, on_line: OnLine, needs: Needs) -> None:
     """Compute a part of a stage and send it to the remote; raises as ``Dvc.reproduce`` does."""
     stage = read_pipeline(dvc.root)[name]
-    with slots_held(needs.slots, dvc.check, on_line), carried(dvc.root, name, on_line, is_part=True):
+    with (
+        slots_held(needs.slots, dvc.check, on_line),
+        carried(unfinished_store(dvc.root), dvc.root, name, on_line, is_part=True),
+    ):
         dvc.part(stage.cmd, part, on_line, needs.time_s)
     shutil.rmtree(dvc.root / PARTS / name, ignore_errors=True)
+
+
+def unfinished_store(root: Path) -> Store | None:
+    """The store of unfinished work in the remote that was named; ``None`` if its results stay in the folder."""
+    address = os.environ.get(storage.REMOTE, "").strip()
+    return storage.opened(root, address, HOME) if address and Path(address) != storage.DEFAULT else None

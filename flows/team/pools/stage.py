@@ -25,12 +25,11 @@ from evidence.record.signing import own_public_keys
 from flows import server, storage
 from flows.dvc import Dvc
 from flows.guard.lock import held
+from flows.tasks import class_of
 from flows.team.deployment.branch import Clone
-from flows.team.deployment.definition import require_remote
 from flows.team.notices.hooks import tell
 from flows.team.pools import made
 from flows.team.pools.inputs import Outs, place
-from flows.team.pools.retries import class_of
 from flows.team.pools.run import run_part, run_stage
 from flows.team.pools.table import needs
 from flows.terminal import flow_output
@@ -103,7 +102,7 @@ def stage(
 
 
 def _require_same(remote: str) -> None:
-    require_remote()
+    storage.require_remote()
     own = os.environ.get(storage.REMOTE, "").strip()
     if remote and remote != own:
         raise DataError(

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
+from flows.places import Count, Retries
 from ground.io import DataError
 from ground.settings import Section, read_settings, read_yaml
 from pathfinder.core.params import PARAMS_FILE
@@ -21,15 +22,6 @@ HERE = "here"
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _COLUMNS = ("pool", "parts", "gpus", "memory", "time", "wait", "retries", "slots")
 _TIMES = ("time", "wait")
-Count = Annotated[int, Field(ge=0)]
-
-
-class Retries(Section):
-    """How often a stage is tried again: after a ``transient`` error, a ``lost`` worker, and any other ``error``."""
-
-    transient: Count = 3
-    lost: Count = 1
-    error: Count = 0
 
 
 class Line(Section):

@@ -81,7 +81,7 @@ RUNS = (
     Fault(
         "D4-preflight",
         "a remote that refuses is noticed after the run",
-        "flows/guard/remote.py",
+        "flows/storage.py",
         "        except OSError as error:\n            raise DataError(",
         "        except OSError as error:\n            return\n            raise DataError(",
         f"{FLOWS}/test_transfer.py::test_a_refused_push_names_the_cause",
@@ -282,7 +282,7 @@ RUNS = (
     Fault(
         "output",
         "a reader that leaves early, or a full disk behind standard output, ends a verb with Python's own report",
-        "pathfinder/cli.py",
+        "ground/command.py",
         "            sys.stdout.flush()\n",
         "            pass\n",
         "tests/test_verbs.py::test_output_that_cannot_be_written_is_one_line",

@@ -1,6 +1,6 @@
 """Prefect's command line, for a server on SQLite that does not refuse writers who come at the same time.
 
-Run     python -m flows.team.deployment.database server start --port 4200
+Run     python -m flows.database server start --port 4200
 
 Prefect begins its transactions DEFERRED. One that reads and then writes fails at once, whatever the time limit, if
 another connection has written in between: "database is locked" (SQLITE_BUSY_SNAPSHOT, https://sqlite.org/rescode.html).

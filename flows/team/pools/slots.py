@@ -1,7 +1,7 @@
-"""Slots of the Prefect server: how many stages of a kind, such as those that need a GPU, run at once on all machines.
+"""Limits of the Prefect server: slots for stages of a kind, such as stages with a GPU, and the priorities of queues.
 
-A stage holds its slots with a lease, which it renews. The lease ends with the stage or, if its machine is gone, a
-minute later.
+Slots limit how many stages of a kind run at once on all machines. A stage holds its slots with a lease, which it
+renews. The lease ends with the stage or, if its machine is gone, a minute later.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from flows.dvc import OnLine
 LEASE_S = 60.0
 _RENEW_S = 20.0
 _LOOK_S = 5.0
+ORDER = ("on-demand", "default", "scheduled", "background")
+"""The queues that prefect.yaml names, and Prefect's own, the most urgent one first."""
 
 
 @contextlib.contextmanager
@@ -42,6 +44,16 @@ def ensure(client: SyncPrefectClient, limits: Mapping[str, int]) -> None:
     """Create or change the server's limits, the numbers of slots by name."""
     for name, number in sorted(limits.items()):
         client.upsert_global_concurrency_limit_by_name(name, number)
+
+
+def prioritise(client: SyncPrefectClient) -> None:
+    """Give the queues of every pool that has them their priorities."""
+    queues = {(queue.work_pool_name or "", queue.name): queue for queue in client.read_work_queues()}
+    for pool in sorted({pool for pool, _ in queues}):
+        ours = [queues[pool, name] for name in ORDER if (pool, name) in queues]
+        if [queue.name for queue in ours] != ["default"]:
+            for number, queue in enumerate(ours, start=1):
+                client.update_work_queue(queue.id, priority=number)
 
 
 @contextlib.contextmanager

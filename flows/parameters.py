@@ -1,4 +1,4 @@
-"""The types of parameters that several deployments share, with the choices that Prefect's page offers.
+"""The types of parameters of several flows, with the choices that Prefect's page offers.
 
 Choices come from the folder of the code that is deployed. The server checks them; the command line also accepts outputs
 as targets.
@@ -14,9 +14,8 @@ from pydantic import Field
 
 from evidence.dvc.pipeline import read_pipeline
 from ground.io import DataError
-from pathfinder.planning.profiles import names
 
-_ROOT = Path(__file__).resolve().parents[3]
+_ROOT = Path(__file__).resolve().parents[1]
 
 
 def _stages() -> list[str]:
@@ -30,6 +29,4 @@ def _stages() -> list[str]:
 
 Target = Annotated[str, Field(json_schema_extra={"enum": _stages()})]
 Targets = Sequence[Target]
-Profile = Annotated[str, Field(json_schema_extra={"enum": ["", *names(_ROOT)]})]
-Override = Annotated[str, Field(json_schema_extra={"pattern": r"^[\w.]+=.+$"})]
 Jobs = Annotated[int, Field(ge=0, le=1024)]

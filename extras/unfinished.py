@@ -1,5 +1,7 @@
-"""Copies of unfinished work in a remote: signed, in pieces that their sha256 names, and never half complete.
+"""The unfinished work of stages, journals and checkpoints, follows a run through a remote to another machine.
 
+While a stage runs, its unfinished work is sent to the remote; before that, work that another machine had sent is
+fetched. The copies are signed, in pieces that their sha256 names, and never half complete.
 ``unfinished/<kind>/<folder>/state.json`` is a signed list of files and their pieces, written after the pieces. A folder
 is named by a digest of everything that determines its content (pathfinder.judge.judge, stages.train), and a stage opens
 only its own: the work of another configuration is never used. If a journal grows, only its last piece is sent again.
@@ -10,7 +12,9 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Annotated
@@ -20,16 +24,27 @@ from pydantic import Field
 from evidence.audit.records import trusted_keys
 from evidence.record.schema import Form, validated
 from evidence.record.signing import Envelope, sign, verify
-from flows.storage import opened, read_verified
-from ground.io import DataError, make_folder, parse_json, sync
+from evidence.remote.fetcher import read_verified
+from ground.io import DataError, PathfinderError, make_folder, parse_json, sync
 from ground.remote import Store
 
 HOME = "unfinished"
 STATE = "state.json"
 TYPE = "application/vnd.pathfinder-prm.unfinished+json"
 PIECE = 16 << 20
+KINDS = {
+    "label": "label",
+    "critic": "critics",
+    "train": "train",
+    "prepare": "parts/prepare",
+    "build": "parts/build",
+}
+"""The folder below .pathfinder with the unfinished work of each stage; `train@full` counts as `train`."""
+EVERY_S = 60.0
+_SHARE = 10.0  # a copy takes at most a tenth of the time
 _SKIPPED = ("examples",)  # tokenised examples of a training, which it makes again
 
+OnLine = Callable[[str], None]
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
@@ -60,11 +75,6 @@ class Copies:
     store: Store
     _sent: dict[str, State] = field(default_factory=dict)
     _known: dict[Path, tuple[int, File]] = field(default_factory=dict)
-
-    @classmethod
-    def at(cls, root: Path, address: str) -> Copies:
-        """The copies in the remote at an address."""
-        return cls(root, opened(root, address, HOME))
 
     def send(self, folder: Path, stage: str) -> int:
         """Send what the remote lacks of a folder that a stage works in; returns the number of pieces sent."""
@@ -160,7 +170,7 @@ class Copies:
             raise DataError(f"{where}: not signed by a key that is trusted here; copy the worker's key to infra/keys/")
         state = validated(State, parse_json(payload, where), where)
         if state.folder != name:
-            raise DataError(f"{where}: is that of {state.folder}")
+            raise DataError(f"{where}: describes {state.folder} instead; delete it in the remote")
         return state
 
     def _file(self, path: Path) -> File | None:
@@ -204,3 +214,78 @@ def _continues(longer: Path, shorter: Path) -> bool:
             if line.endswith(b"\n") and one.readline() != line:
                 return False
         return bool(one.read(1))
+
+
+@contextlib.contextmanager
+def carried(store: Store | None, root: Path, stage: str, on_line: OnLine, is_part: bool = False) -> Iterator[None]:
+    """Fetch the unfinished work of a stage, and send it every minute and at the end, also if the stage fails.
+
+    ``store`` is the folder ``HOME`` of a remote that other machines reach; ``None`` without such a remote. With
+    ``is_part``, the command computes one part of the stage, so the other parts are not fetched.
+
+    A copy that cannot be sent, or that is not sound, is reported, and the stage continues without it. Raises
+    ``TransientError`` if the remote does not answer before the stage starts.
+    """
+    kind = KINDS.get(stage.partition("@")[0])
+    if kind is None or store is None:
+        yield
+        return
+    carrier = _Carrier(Copies(root, store), stage, kind, on_line)
+    if not (is_part and kind.startswith("parts/")):
+        carrier.fetch()
+    thread = threading.Thread(target=carrier.send_until_end, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        carrier.ended.set()
+        thread.join()
+
+
+class _Carrier:
+    def __init__(self, copies: Copies, stage: str, kind: str, on_line: OnLine) -> None:
+        self.ended = threading.Event()
+        self._copies, self._kind, self._stage, self._on_line = copies, kind, stage, on_line
+        self._home = copies.root / ".pathfinder" / kind
+        self._before = _versions(self._home)
+        self._told: set[str] = set()
+
+    def fetch(self) -> None:
+        try:
+            for path in self._copies.fetch(self._kind, self._stage):
+                self._on_line(f"resumes with {path} from the remote")
+        except DataError as error:
+            self._on_line(f"unfinished work on the remote is not used: {error}")
+
+    def send_until_end(self) -> None:
+        wait_s = EVERY_S
+        while not self.ended.wait(wait_s):
+            begun = time.monotonic()
+            self._send()
+            wait_s = max(EVERY_S, _SHARE * (time.monotonic() - begun))
+        self._send()
+
+    def _send(self) -> None:
+        try:
+            for folder in self._changed():
+                self._copies.send(folder, self._stage)
+            for name in self._copies.finished():
+                self._copies.drop(name)
+        except (PathfinderError, OSError) as error:
+            if str(error) not in self._told:
+                self._told.add(str(error))
+                self._on_line(f"unfinished work could not be sent to the remote: {error}")
+
+    def _changed(self) -> list[Path]:
+        """The folders with a file that has changed since this run of the stage started; those of older runs stay."""
+        new = _versions(self._home) - self._before
+        return sorted({self._home / path.relative_to(self._home).parts[0] for path, _ in new})
+
+
+def _versions(home: Path) -> set[tuple[Path, int]]:
+    """The files below each folder in ``home`` with the times of their last change in nanoseconds."""
+    found = set()
+    for path in home.glob("*/**/*"):
+        with contextlib.suppress(FileNotFoundError):  # a running stage replaces its files
+            found.add((path, path.stat().st_mtime_ns))
+    return found

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from evidence.record.signing import KEY_FILE, sign
-from flows.storage import REMOTE
-from flows.unfinished import copies
-from flows.unfinished.carried import carried
-from flows.unfinished.copies import Copies
+from extras import unfinished
+from extras.unfinished import HOME, Copies, carried
+from flows.storage import REMOTE, opened
+from flows.team.pools.run import unfinished_store
 from ground.io import DataError, read_json
 from ground.remote import open_store
 from tests.flows.watch import soon
@@ -30,23 +30,24 @@ WORK = Path(".pathfinder/label/0a1b")
 CARRY = """\
 import subprocess, sys
 from pathlib import Path
-from flows.unfinished import carried
-carried.EVERY_S, carried._SHARE = 0.3, 0.0
-with carried.carried(Path.cwd(), "label", lambda line: print(line, flush=True)):
+from extras import unfinished
+from flows.team.pools.run import unfinished_store
+unfinished.EVERY_S, unfinished._SHARE = 0.3, 0.0
+with unfinished.carried(unfinished_store(Path.cwd()), Path.cwd(), "label", lambda line: print(line, flush=True)):
     sys.exit(subprocess.run([sys.executable, "-m", "stages.label"]).returncode)
 """
 
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(copies, "PIECE", 8)
+    monkeypatch.setattr(unfinished, "PIECE", 8)
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "keys/signing.pem"))
 
 
 def clone(tmp_path: Path, name: str) -> Copies:
     root = tmp_path / name
     root.mkdir()
-    return Copies.at(root, str(tmp_path / "remote"))
+    return Copies(root, opened(root, str(tmp_path / "remote"), HOME))
 
 
 def write(copy: Copies, path: str, content: str) -> None:
@@ -124,8 +125,8 @@ def test_a_state_of_someone_else_is_refused(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize("path", ["../../../x", "/x"])
 def test_a_path_outside_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
     one = clone(tmp_path, "one")
-    state = copies.State(folder="label/0a1b", stages=["label"], files={path: copies.File(size=0, pieces=[])})
-    envelope = sign(json.dumps(state.model_dump()).encode(), copies.TYPE)
+    state = unfinished.State(folder="label/0a1b", stages=["label"], files={path: unfinished.File(size=0, pieces=[])})
+    envelope = sign(json.dumps(state.model_dump()).encode(), unfinished.TYPE)
     one.store.put("label/0a1b/state.json", json.dumps(envelope).encode())
     with pytest.raises(DataError, match="leaves its folder"):
         fetched(one)
@@ -134,7 +135,7 @@ def test_a_path_outside_of_the_folder_is_refused(tmp_path: Path, path: str) -> N
 def test_a_remote_that_refuses_does_not_end_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setenv(REMOTE, str(tmp_path / "remote"))
-    with carried(tmp_path, "label", lines.append):
+    with carried(unfinished_store(tmp_path), tmp_path, "label", lines.append):
         (tmp_path / WORK).mkdir(parents=True)
         (tmp_path / WORK / "journal.jsonl").write_text("answer\n")
         (tmp_path / "remote").touch()  # a file where the folder should be
@@ -148,7 +149,7 @@ def test_a_folder_with_changes_is_sent_whatever_the_clock_of_its_file_system_say
     older = tmp_path / ".pathfinder/label/older"
     older.mkdir(parents=True)
     (older / "journal.jsonl").write_text("answer\n")
-    with carried(tmp_path, "label", print):
+    with carried(unfinished_store(tmp_path), tmp_path, "label", print):
         journal = tmp_path / WORK / "journal.jsonl"
         journal.parent.mkdir()
         journal.write_text("answer\n")
@@ -163,7 +164,7 @@ def test_without_a_named_remote_and_for_other_stages_nothing_is_sent(
 ) -> None:
     for stage, remote in (("label", ""), ("filter", str(tmp_path / "remote"))):
         monkeypatch.setenv(REMOTE, remote)
-        with carried(tmp_path, stage, print):
+        with carried(unfinished_store(tmp_path), tmp_path, stage, print):
             (tmp_path / WORK).mkdir(parents=True, exist_ok=True)
             (tmp_path / WORK / "journal.jsonl").write_text("answer\n")
     assert not (tmp_path / "remote").exists()
@@ -217,7 +218,7 @@ def labelled_in_two_clones(tmp_path: Path, remote: str, monkeypatch: pytest.Monk
             assert soon(lambda: journal.keys("label/") and counts(url)[0] > 15, 120)
             os.killpg(process.pid, signal.SIGKILL)
         assert not (first / "artifacts/labels").exists()
-        reached = Copies.at(tmp_path / "check", remote)
+        reached = Copies(tmp_path / "check", opened(tmp_path / "check", remote, HOME))
         (path,) = list(reached.fetch("label", "label"))
         held = (tmp_path / "check" / path).read_bytes().count(b"\n")
         before = counts(url)[0]

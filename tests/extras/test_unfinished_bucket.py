@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from evidence.record.signing import KEY_FILE
-from flows.storage import REMOTE
-from flows.unfinished.copies import Copies
+from extras.unfinished import HOME, Copies
+from flows.storage import REMOTE, opened
 from ground.remote import Store, open_store
-from tests.flows.test_unfinished import labelled_in_two_clones
+from tests.extras.test_unfinished import labelled_in_two_clones
 from tests.flows.watch import soon
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
 from tests.support.training import training_project
@@ -28,9 +28,10 @@ OUTS = ("models/full/model.safetensors", "metrics/train/full.json", "metrics/tra
 CARRY = """\
 import subprocess, sys
 from pathlib import Path
-from flows.unfinished import carried
-carried.EVERY_S, carried._SHARE = 0.2, 0.0
-with carried.carried(Path.cwd(), "train@full", lambda line: print(line, flush=True)):
+from extras import unfinished
+from flows.team.pools.run import unfinished_store
+unfinished.EVERY_S, unfinished._SHARE = 0.2, 0.0
+with unfinished.carried(unfinished_store(Path.cwd()), Path.cwd(), "train@full", lambda line: print(line, flush=True)):
     sys.exit(subprocess.run([sys.executable, "-m", "stages.train", "full"]).returncode)
 """
 
@@ -90,7 +91,7 @@ def test_a_training_that_was_killed_continues_from_the_bucket_with_the_same_byte
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert not (first / "models/full").exists()
-    fetched = [*Copies.at(tmp_path / "check", bucket).fetch("train", "train@full")]
+    fetched = [*Copies(tmp_path / "check", opened(tmp_path / "check", bucket, HOME)).fetch("train", "train@full")]
     assert any("/checkpoint-" in path for path in fetched)
     output, tokens = finished(training(second, root, bucket))
     assert "resumes with .pathfinder/train/" in output

@@ -1,1 +1,0 @@
-"""The outputs of stages as assets of Prefect."""

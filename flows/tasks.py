@@ -1,0 +1,159 @@
+"""The Prefect tasks of a run, and how often each is tried again: running, pushing and publishing stages."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from prefect import Task, get_run_logger
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State, TaskRun
+from prefect.futures import PrefectFuture
+
+from evidence.remote.guard import Guard
+from flows.dvc import Cancelled, Dvc
+from flows.places import Places, Retries, WorkerLost
+from flows.terminal import Outcome, Terminal, metrics_table, stage_log
+from ground.io import TransientError
+from ground.remote import Commit
+from ground.text import plain_message
+
+_PUSH_EVERY_S = 60.0
+_DELAYS_S = (2.0, 10.0, 30.0)
+_STORE_DELAYS_S = (5.0, 20.0, 60.0, 120.0)  # a store that is restarted comes back within minutes
+_JITTER = 0.3
+
+
+def class_of(error: object) -> str:
+    """The name of the class of an error, as ``Retries`` has it."""
+    if isinstance(error, WorkerLost):
+        return "lost"
+    return "transient" if isinstance(error, TransientError) or getattr(error, "transient", False) else "error"
+
+
+def with_retries(task: Task[..., Any], retries: Retries, delays_s: Sequence[float] = _DELAYS_S) -> Task[..., Any]:
+    """The task, tried again as often as ``retries`` says for the class of its error.
+
+    ``delays_s`` are the seconds before each attempt; the last one counts for all that follow.
+    """
+    most = max(retries.transient, retries.lost, retries.error)
+
+    def again(_: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
+        allowed: int = getattr(retries, class_of(state.result(raise_on_failure=False)))
+        return run.run_count <= allowed
+
+    delays = [*delays_s, *[delays_s[-1]] * most][:most]
+    return task.with_options(
+        retries=most, retry_delay_seconds=delays, retry_jitter_factor=_JITTER, retry_condition_fn=again
+    )
+
+
+def ended(future: PrefectFuture[Any]) -> State[Any]:
+    """The final state of a task, which this waits for."""
+    future.wait()
+    return future.state
+
+
+def stage_task(places: Places, terminal: Terminal, guard: Guard | None) -> Task[..., Outcome]:
+    """The task that brings one stage up to date; with a ``guard``, a published result is fetched before."""
+    root, stages = places.root, places.graph.stages
+
+    def stage(name: str, force: bool) -> Outcome:
+        start, logger, definition = time.monotonic(), get_run_logger(), stages[name]
+        with stage_log(root, name) as log, terminal.running(name):
+
+            def on_line(line: str) -> None:
+                terminal.print(name, line)
+                log(line)
+                logger.info("%s", line)
+
+            if guard is not None and not force:
+                guard.provide_stage(definition)
+            state = places.run(name, force, on_line)
+        for path in definition.figures if state != "up to date" else ():
+            key = re.sub(r"[^a-z0-9]+", "-", path.removesuffix(".json").lower())
+            create_markdown_artifact(metrics_table(root / path), key=key, description=path)
+        places.announce([name], state)
+        return Outcome(name, state, time.monotonic() - start, definition.all_outs)
+
+    return Task(stage, name="stage", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
+
+
+class Pushes:
+    """The stages to push: all that ended since the last push go in one call of DVC.
+
+    A call takes two seconds of CPU time that stages need, so calls are a minute apart.
+    """
+
+    def __init__(self, push: Task[..., None]) -> None:
+        self._push = push
+        self._waiting: list[str] = []
+        self._sent: list[tuple[list[str], PrefectFuture[Any]]] = []
+        self._last = -_PUSH_EVERY_S
+
+    def add(self, name: str) -> None:
+        """Add a stage that succeeded."""
+        self._waiting.append(name)
+        if self.due_in() == 0:
+            self.send()
+
+    def due_in(self) -> float | None:
+        """Seconds until the next push; ``None`` if no stage waits."""
+        return max(0.0, self._last + _PUSH_EVERY_S - time.monotonic()) if self._waiting else None
+
+    def end(self) -> list[str]:
+        """Push the remaining stages and wait for all pushes; returns the stages that could not be pushed."""
+        self.send()
+        return [name for names, future in self._sent if not ended(future).is_completed() for name in names]
+
+    def send(self) -> None:
+        """Push the waiting stages now."""
+        if not self._waiting:
+            return
+        names, self._waiting = self._waiting, []
+        self._sent.append((names, self._push.submit(names, ", ".join(names))))
+        self._last = time.monotonic()
+
+
+def push_task(dvc: Dvc, terminal: Terminal) -> Task[..., None]:
+    """The task that pushes a list of stages under a title."""
+
+    def push(names: Sequence[str], title: str) -> None:
+        with _printed(terminal, title):
+            dvc.push(*names)
+
+    return _store_task(push, "push {title}")
+
+
+def publish_task(publish: Callable[[], Commit], terminal: Terminal) -> Task[..., Commit]:
+    """The task that appends a manifest to the remote's log."""
+
+    def publish_manifest() -> Commit:
+        with _printed(terminal, "storage", "the run could not be published: "):
+            return publish()
+
+    return _store_task(publish_manifest, "publish")
+
+
+def _store_task(work: Callable[..., Any], title: str) -> Task[..., Any]:
+    """A task that writes to the store, named by the first word of its title; only transient errors are retried."""
+    name = title.partition(" ")[0]
+    task = Task(work, name=name, task_run_name=title, cache_policy=NO_CACHE, persist_result=False)
+    return with_retries(task, Retries(transient=len(_STORE_DELAYS_S), lost=0), _STORE_DELAYS_S)
+
+
+@contextlib.contextmanager
+def _printed(terminal: Terminal, source: str, beginning: str = "") -> Iterator[None]:
+    """Print the cause if the block fails: Prefect's log has the traceback, but the console does not show it."""
+    try:
+        yield
+    except Cancelled:
+        raise
+    except Exception as error:
+        message = plain_message(error) or f"{type(error).__name__}: {error}"
+        terminal.print(source, f"{beginning}{message}", bad=True)
+        raise
