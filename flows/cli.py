@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from evidence.verbs import completion
 from ground.command import PIPELINE, PIPELINE_VERBS, Verbs
-from ground.io import DataError
 from ground.show import AsJson, offered, show
 
 if TYPE_CHECKING:
-    from flows.terminal import Outcome
     from pathfinder.planning.plan_text import Table
 
 app = typer.Typer(cls=Verbs, pretty_exceptions_enable=False)
@@ -55,48 +53,30 @@ def run(
     """Run the pipeline of the active profile as a Prefect flow and print the results."""
     from flows import committed, reproduce
     from flows.terminal import Terminal
+    from pathfinder.reporting import finished, results
+
+    def show_all(notes: list[str], tables: Path | None) -> None:
+        stages = [asdict(outcome) for outcome in Terminal.outcomes]
+        show({"stages": stages, "notes": notes, "results": finished.result_rows(tables)}, as_json=True)
 
     Terminal.is_verbose, Terminal.uses_stderr = verbose, as_json
     try:
         reproduce.main(targets or (), force, pull, jobs)
     except SystemExit:
         if as_json:  # a stage failed, which "stages" names, or the run was interrupted
-            show(_run_document(Terminal.outcomes, [], None), as_json=True)
+            show_all([], None)
         raise
     notes = list(committed.explain(Path.cwd(), keep_lock))
-    tables = None if targets else _tables_of_run()
+    tables = None if targets else finished.tables_of_run()
     if as_json:
-        show(_run_document(Terminal.outcomes, notes, tables), as_json=True)
+        show_all(notes, tables)
         return
-    from pathfinder.reporting.results import results_table
-
-    typer.echo("".join(f"{line}\n" for line in notes), nl=False)
+    for line in notes:
+        typer.echo(line)
     if tables is not None:
-        typer.echo(results_table(tables), nl=False)
+        typer.echo(results.results_table(tables), nl=False)
     for line in Terminal.closing:
         typer.echo(line)
-
-
-def _tables_of_run() -> Path | None:
-    """The file with the results of the active profile; ``None`` before the benchmarks were evaluated."""
-    from pathfinder.core.params import load_params
-    from pathfinder.reporting.names import PUBLISHED, TABLES
-
-    if not Path("metrics/processbench").is_dir():
-        return None
-    return PUBLISHED if load_params().comparisons else TABLES
-
-
-def _run_document(outcomes: Iterable[Outcome], notes: list[str], tables: Path | None) -> dict[str, Any]:
-    from pathfinder.reporting.results import read_tables
-
-    found = read_tables(tables) if tables is not None else None
-    rows = found["results"] if found else []
-    return {
-        "stages": [asdict(outcome) for outcome in outcomes],
-        "notes": notes,
-        "results": [{key: value for key, value in row.items() if key != "origins"} for row in rows],
-    }
 
 
 @app.command(help=PIPELINE_VERBS["plan"], rich_help_panel=PIPELINE)
@@ -125,8 +105,7 @@ def plan(
         return
     from evidence.dvc.history import read_lock
     from flows.dvc import Dvc, require_project
-    from flows.graph import load_graph
-    from flows.plan import missing_data, planned
+    from flows.graph import load_graph, missing_data, planned
 
     root = Path.cwd()
     require_project(root)
@@ -196,7 +175,7 @@ def pull(
     from flows.guard import restore
 
     restored = restore.pull(Path.cwd(), key or (), force)
-    show(restored.as_json(), as_json, restored.lines())
+    show(asdict(restored), as_json, restored.lines())
 
 
 @app.command(help=PIPELINE_VERBS["profile"], rich_help_panel=PIPELINE)
@@ -214,17 +193,11 @@ def profile(
 
     root = Path.cwd()
     if name is None:
-        active = _active(root)
-        rows = [
-            {"profile": known, "active": known == active, **asdict(profiles.summary(root, known))}
-            for known in profiles.names(root)
-        ]
+        rows = list(profiles.listed(root))
         if as_json:
             show(rows, as_json)
         else:
-            shown = [
-                (f"{'*' if row['active'] else ' '} {row['profile']}", row["machine"], row["purpose"]) for row in rows
-            ]
+            shown = [(f"{' *'[row['active']]} {row['profile']}", row["machine"], row["purpose"]) for row in rows]
             _print([(("  profile", "machine", "purpose"), shown)])
         return
     is_new = profiles.write(root, name, force)
@@ -234,15 +207,6 @@ def profile(
     if unpinned:
         lines.append(f"not pinned: {', '.join(unpinned)}; `python -m stages.download --pin` pins what they hold today")
     show({"profile": name, "written": is_new, "not_pinned": unpinned}, as_json, lines)
-
-
-def _active(root: Path) -> str:
-    from pathfinder.core.params import load_params
-
-    try:
-        return load_params(root / "params.yaml").profile
-    except DataError:
-        return ""
 
 
 if __name__ == "__main__":

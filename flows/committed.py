@@ -1,13 +1,11 @@
-"""``dvc.lock`` around a run: drop stages that are not in the cache, sort the others, and explain what differs from git.
+"""The difference between a run's ``dvc.lock`` and the committed one.
 
 ``dvc.lock`` describes the results in the workspace, so a run rewrites it. On another kind of processor the same inputs
-can give other bytes (``pathfinder.core.kernels``). Then the run says where, and whether the figures still agree with
-those of README.md, which are the committed run's.
+can give different bytes (``pathfinder.core.kernels``). Then the run says where, and how its figures compare.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +13,12 @@ from pathlib import Path
 from evidence.dvc.history import MAIN_LOCK, Locked, overlap, read_stages, stages_in
 from evidence.dvc.pipeline import read_pipeline
 from evidence.record.environment import git
-from ground.io import read_json, write_text
+from ground.io import write_text
 from ground.show import counted
-from pathfinder.reporting.names import TABLES
-from pathfinder.reporting.results import printed_rows
+from pathfinder.reporting.finished import agreement
 
 KEPT = Path(".pathfinder/dvc.lock")
 """This run's dvc.lock, where ``--keep-lock`` puts the committed one back."""
-_FIGURE = re.compile(r"(-?[\d.]+) \[(-?[\d.]+), (-?[\d.]+)\]")
 _NAMED = 4
 
 
@@ -30,9 +26,9 @@ _NAMED = 4
 class Difference:
     """How this run's dvc.lock differs from the committed one; stage names in the order of dvc.lock.
 
-    ``other_inputs``: another command, code, parameter or source than committed, or an input made by such a stage.
-    ``other_bytes``: other outs than committed, although no such change explains them; ``origins`` are those of
-    them whose inputs have the same bytes. ``stages`` is the number of stages in both.
+    ``other_inputs``: the command, code, a parameter or a source differs, or such a stage made an input.
+    ``other_bytes``: the outs differ although no such change explains it; ``origins`` are the stages among them whose
+    inputs have the same bytes. ``stages`` is the number of stages in both.
     """
 
     stages: int
@@ -61,7 +57,7 @@ def difference(root: Path, committed: str) -> Difference:
 
 
 def _changed(before: Locked, now: Locked, made: Mapping[str, str], other: set[str]) -> bool:
-    """Whether a stage ran with something that was changed on purpose, itself or through a stage of ``other``."""
+    """Return whether a stage ran with something that was changed on purpose, itself or by a stage of ``other``."""
     if before.cmd != now.cmd or before.params != now.params or before.deps.keys() != now.deps.keys():
         return True
     for path in (path for path, md5 in now.deps.items() if before.deps[path] != md5):
@@ -69,23 +65,6 @@ def _changed(before: Locked, now: Locked, made: Mapping[str, str], other: set[st
         if not makers or makers & other:
             return True
     return False
-
-
-def figures_outside(readme: str, tables: Mapping[str, object]) -> tuple[int, list[str]]:
-    """The number of figures in both the README's results and ``tables``, and those outside the README's intervals."""
-    rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in readme.splitlines() if "[" in line]
-    known = {cells[0]: cells[1:] for cells in rows[::-1]}  # the main table is the first
-    count, outside = 0, []
-    (_, *columns), *lines = printed_rows(tables)
-    for label, *cells in lines:
-        for column, cell, committed in zip(columns, cells, known.get(label, ()), strict=False):
-            found, expected = _FIGURE.match(cell), _FIGURE.match(committed)
-            if found and expected:
-                count += 1
-                value, low, high = float(found[1]), float(expected[2]), float(expected[3])
-                if not low <= value <= high:
-                    outside.append(f"{label}, {column}: {found[1]}, committed {committed}")
-    return count, outside
 
 
 def explain(root: Path, keep: bool = False) -> Iterator[str]:
@@ -97,21 +76,22 @@ def explain(root: Path, keep: bool = False) -> Iterator[str]:
     if committed is None or committed == (root / MAIN_LOCK).read_text(encoding="utf-8"):
         return
     found = difference(root, committed)
+    stages = [counted(len(names), "stage") for names in (found.other_inputs, found.other_bytes)]
     if found.other_inputs:
-        yield f"{_count(found.other_inputs)} had other code, parameters or inputs than in the committed dvc.lock"
+        yield f"{stages[0]} had different code, parameters or inputs from the committed dvc.lock"
     if found.other_bytes:
         yield (
-            f"{_count(found.other_bytes)} of {found.stages} gave other bytes than the committed run from the same "
-            f"inputs, first {_names(found.origins)}; docs/audit.md says on which processors bytes are equal"
+            f"{stages[1]} of {found.stages} gave different bytes from the committed run's for the same inputs, first "
+            f"{_names(found.origins)}; docs/audit.md says on which processors bytes are equal"
         )
-        yield from _agreement(root)
+        yield from agreement(root)
     if keep:
         write_text(root / KEPT, (root / MAIN_LOCK).read_text(encoding="utf-8"))
         write_text(root / MAIN_LOCK, committed)
         for path in {path for stage in read_pipeline(root).values() for path in stage.metrics}:
             if (summary := git("show", f"HEAD:./{path}", root=root)) is not None:
                 write_text(root / path, summary)
-        yield f"the committed dvc.lock is back; that of this run is {KEPT}"
+        yield f"the committed dvc.lock is back; the one of this run is {KEPT}"
     else:
         yield (
             "dvc.lock now describes the results here; commit it only if they replace the committed ones. "
@@ -119,20 +99,5 @@ def explain(root: Path, keep: bool = False) -> Iterator[str]:
         )
 
 
-def _agreement(root: Path) -> Iterator[str]:
-    if not (root / TABLES).exists() or not (root / "README.md").exists():
-        return
-    count, outside = figures_outside((root / "README.md").read_text(encoding="utf-8"), read_json(root / TABLES))
-    if outside:
-        yield f"{len(outside)} of {count} figures are outside the 95 % intervals of README.md: {_names(outside, '; ')}"
-    elif count:
-        yield f"the figures agree: all {count} are inside the 95 % intervals of README.md"
-
-
-def _count(names: list[str]) -> str:
-    return counted(len(names), "stage")
-
-
-def _names(names: list[str], between: str = ", ") -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return between.join(names[:_NAMED]) + more
+def _names(names: list[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")

@@ -12,10 +12,11 @@ import shutil
 import subprocess
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from evidence.remote.guard import fetch_pointer
 from flows import processes
 from flows.transfer import Transfer
 from ground.io import DataError, PathfinderError, TransientError
@@ -79,22 +80,6 @@ class TimeLimitError(PathfinderError, RuntimeError):
     """A command ran longer than its limit and was ended with all its processes."""
 
 
-class _Announced:
-    """What DVC says that it does about a stage, found in the lines that it prints; ``on_line`` gets all of them."""
-
-    def __init__(self, stage: str, on_line: OnLine | None = None) -> None:
-        self.state: State | None = None
-        self._states = [(beginning.format(stage), state) for beginning, state in _STATES]
-        self._on_line = on_line
-
-    def watch(self, line: str) -> None:
-        """Take one line."""
-        if self.state is None:
-            self.state = next((state for beginning, state in self._states if line.startswith(beginning)), None)
-        if self._on_line is not None:
-            self._on_line(line)
-
-
 class Dvc:
     """DVC in one project folder. Thread-safe.
 
@@ -125,24 +110,24 @@ class Dvc:
 
         Raises ``TimeLimitError`` if that takes more than ``limit_s`` seconds.
         """
-        found = _Announced(stage, on_line)
+        states: list[State] = []
         flags = ["--force"] if force else []
-        self._run(["repro", "--single-item", *flags, stage], found.watch, limit_s=limit_s)
-        return found.state or "restored"  # DVC announces every command that it runs
+        self._run(["repro", "--single-item", *flags, stage], _watching(stage, states, on_line), limit_s=limit_s)
+        return states[0] if states else "restored"  # DVC announces every command that it runs
 
     def restore(self, stage: str) -> State | None:
         """Restore a stage's outs if that is possible without running it; ``None`` if it would have to run.
 
         DVC has no option for that, so it gets a shell that executes nothing.
         """
-        found = _Announced(stage)
+        states: list[State] = []
         try:
-            self._run(["repro", "--single-item", stage], found.watch, variables={"SHELL": _NO_SHELL})
+            self._run(["repro", "--single-item", stage], _watching(stage, states), variables={"SHELL": _NO_SHELL})
         except DvcError:
-            if found.state == "ran":
+            if states[:1] == ["ran"]:
                 return None
             raise
-        return found.state or "restored"
+        return states[0] if states else "restored"
 
     def part(self, cmd: str, part: str, on_line: OnLine | None = None, limit_s: float | None = None) -> None:
         """Run the command of a stage, ``python -m MODULE …``, for one part of its work; raises like ``reproduce``."""
@@ -170,6 +155,13 @@ class Dvc:
         """
         self._run(["checkout", *(["--force"] if force else []), *targets])
 
+    def fetch(self, pointers: Iterable[str], say: Callable[[str, str], None] = lambda *_: None) -> None:
+        """Download the content of ``.dvc`` files from the remote; ``say`` gets each with a sentence."""
+        for pointer in pointers:
+            say(pointer, "downloading its content from the remote")
+            fetch_pointer(self.root, pointer)
+            self.checkout(pointer)
+
     def check(self) -> None:
         """Raise ``Cancelled`` if the run is ending."""
         if self._stopping:
@@ -194,8 +186,7 @@ class Dvc:
         """Run a command of DVC or of another module; returns the last lines that it and its stage printed."""
         mark = processes.new_mark(self.root)
         with self._lock:
-            if self._stopping:
-                raise Cancelled("the run is ending")
+            self.check()
             command = [*(["--wait-for-lock"] if module == "dvc" else []), *arguments]
             environment = {**self._environment, **(variables or {}), processes.MARK: mark}
             process = processes.start(module, command, root or self.root, environment, subprocess.PIPE)
@@ -237,6 +228,17 @@ class Dvc:
         if code != 0:
             raise DvcError([module, *arguments], code, "\n".join(tail))
         return tail
+
+
+def _watching(stage: str, states: list[State], on_line: OnLine | None = None) -> OnLine:
+    """A function for the lines that DVC prints: it adds the states of a stage that they announce to ``states``."""
+
+    def watch(line: str) -> None:
+        states.extend(state for beginning, state in _STATES if line.startswith(beginning.format(stage)))
+        if on_line is not None:
+            on_line(line)
+
+    return watch
 
 
 def require_project(root: Path) -> None:

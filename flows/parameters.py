@@ -15,13 +15,11 @@ from pydantic import Field
 from evidence.dvc.pipeline import read_pipeline
 from ground.io import DataError
 
-_ROOT = Path(__file__).resolve().parents[1]
-
 
 def _stages() -> list[str]:
     """The stages of dvc.yaml: first without variant, which selects all variants, then with it."""
     try:
-        found = list(read_pipeline(_ROOT))
+        found = list(read_pipeline(Path(__file__).resolve().parents[1]))
     except DataError:  # the flow says what is wrong when it runs
         return []
     return list(dict.fromkeys([*(name.partition("@")[0] for name in found), *found]))

@@ -1,7 +1,4 @@
-"""Where the stages of a run execute: in its own folder, unless a wing of ``flows`` has other places.
-
-A place also says how often its stages are tried again.
-"""
+"""Where the stages of a run execute: in its own folder, unless a wing of ``flows`` has other places."""
 
 from __future__ import annotations
 

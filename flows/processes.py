@@ -41,11 +41,11 @@ class Owned:
 
 
 def place(root: Path) -> str:
-    """Where the processes of a folder are, with spaces between: host, boot, and the folder's device and inode.
+    """The place of a folder's processes, with spaces between: host, boot, and the folder's device and inode.
 
-    A folder keeps its place when it is moved, and its copies and restored backups have others, whatever their paths. A
-    file that names a process names the place with it, because all of these have the same file. The boot has the
-    namespace of process numbers with it: a container shares the boot of its host, and not the numbers.
+    A folder keeps its place when it is moved; its copies and restored backups have their own, whatever their paths.
+    They all have the same files, so a file that names a process names the place too. The boot includes the namespace
+    of process numbers: a container shares the boot of its host, but not the numbers.
     """
     boot, numbers = Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.stat("/proc/self/ns/pid").st_ino
     folder = root.stat()
@@ -53,7 +53,7 @@ def place(root: Path) -> str:
 
 
 def is_of_folder(recorded: str, root: Path) -> bool:
-    """Whether a recorded place is this folder, now or before the machine was started again, which renumbers devices."""
+    """Return whether a recorded place is this folder, even if the machine was started again and renumbered devices."""
     if is_here(recorded, root):
         return True
     _, boot, folder = place(root).split(" ")
@@ -62,7 +62,7 @@ def is_of_folder(recorded: str, root: Path) -> bool:
 
 
 def is_here(recorded: str, root: Path) -> bool:
-    """Whether a recorded place is this folder since the machine was started; a machine may get another name."""
+    """Return whether a recorded place is this folder since the machine was started; its name may have changed."""
     return recorded.split(" ")[1:] == place(root).split(" ")[1:]
 
 
@@ -77,7 +77,7 @@ def new_mark(root: Path) -> str:
 
 
 def owned(beginning: str) -> list[Owned]:
-    """All live processes of this user whose mark begins so."""
+    """All live processes of this user whose mark has this beginning."""
     return [process for process in _marked() if process.mark.startswith(beginning)]
 
 
@@ -87,7 +87,7 @@ def orphans(root: Path) -> list[Owned]:
 
 
 def end_owned(beginning: str, grace_s: float = 10.0) -> list[Owned]:
-    """End every process whose mark begins so, and all new ones that carry it; returns the first ones found."""
+    """End every process whose mark has this beginning, new ones included; returns the processes found first."""
     first = owned(beginning)
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + grace_s
@@ -126,20 +126,36 @@ def _marked() -> Iterator[Owned]:
                     yield Owned(int(path.parts[2]), mark)
 
 
+@contextlib.contextmanager
+def running(
+    module: str, arguments: Sequence[str], root: Path, environment: Mapping[str, str], mark: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Start a command as ``start`` does, and end it with everything that it started when the block ends."""
+    process = start(module, arguments, root, {**environment, MARK: mark}, subprocess.PIPE)
+    try:
+        yield process
+    finally:
+        end([process.pid])  # the command, or children that it left in its group
+        end_owned(mark)  # children that left the group
+        process.wait()
+
+
 def start(
     module: str, arguments: Sequence[str], root: Path, environment: Mapping[str, str], out: int | IO[bytes]
 ) -> subprocess.Popen[str]:
     """Start ``python -m MODULE ARGUMENTS`` in ``root`` without input, as the leader of a new process group.
 
-    Both output streams go to ``out``.
+    Both output streams go to ``out``. Variables of Prefect that name its present run do not reach the command, which
+    may be a run of its own.
     """
     interpreter = Path(sys.executable)
     # Child processes that run `python` get the interpreter of this process.
     path = os.pathsep.join([str(interpreter.parent), os.environ.get("PATH", "")])
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT__")}
     return subprocess.Popen(
         [str(interpreter), "-m", module, *arguments],
         cwd=root,
-        env={**os.environ, "PATH": path, **environment},
+        env={**inherited, "PATH": path, **environment},
         stdin=subprocess.DEVNULL,
         stdout=out,
         stderr=subprocess.STDOUT,
@@ -151,7 +167,7 @@ def start(
 
 
 def end(groups: Sequence[int], grace_s: float = 10.0) -> None:
-    """Send SIGTERM to process groups, and SIGKILL to those that still exist ``grace_s`` seconds later."""
+    """Send SIGTERM to process groups, and SIGKILL to the groups that still exist ``grace_s`` seconds later."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + grace_s
         groups = [group for group in groups if _signal(group, number)]
@@ -169,7 +185,7 @@ def start_time(pid: int) -> int:
 
 
 def listens(pid: int, port: int) -> bool:
-    """Whether a process itself, and no other one, listens on a TCP port of this machine."""
+    """Return whether this very process listens on a TCP port of this machine."""
     import psutil  # type: ignore[import-untyped]  # only the starter of a server needs its memory
 
     with contextlib.suppress(psutil.Error):
@@ -186,7 +202,7 @@ def _signal(group: int, number: int) -> bool:
 
 
 def _is_alive(group: int) -> bool:
-    """Whether the group has a member that is not a zombie."""
+    """Return whether the group has a member that is not a zombie."""
     members = (fields for path in Path("/proc").glob("[0-9]*/stat") if (fields := _stat(path)))
     return any(int(fields[2]) == group and fields[0] != "Z" for fields in members)
 

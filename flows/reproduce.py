@@ -1,6 +1,6 @@
 """The pipeline as a Prefect flow: each stage of dvc.yaml is a task that calls DVC.
 
-Run     python -m flows.reproduce [TARGET …] [--force] [--pull] [--jobs N]
+Run     python -m flows [TARGET …] [--force] [--pull] [--jobs N]
 
 DVC decides what is out of date and stores results. Prefect retries transient failures, schedules and displays runs, and
 keeps their logs. Independent stages run concurrently, and a failed stage stops only its descendants.
@@ -17,7 +17,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from prefect import flow, get_run_logger, tags
+from prefect import flow, tags
 from prefect.artifacts import create_table_artifact
 from prefect.events.worker import EventsWorker
 from prefect.futures import PrefectFuture
@@ -29,17 +29,16 @@ from evidence.audit.stage_times import write_stage_times
 from evidence.dvc.history import MAIN_LOCK, read_lock
 from evidence.dvc.lock import drop_absent, sort_lock
 from evidence.record.environment import FLOW_RUN
-from evidence.remote.guard import Guard, fetch_pointer
+from evidence.remote.guard import Guard
 from flows import server, storage, wings
 from flows.dvc import Cancelled, Dvc, require_project
-from flows.graph import Graph, load_graph
+from flows.graph import Graph, load_graph, missing_data, out_of_date
 from flows.guard.endings import SETTLE_S, left_behind, server_needed, settle
 from flows.guard.lock import Hold, held
 from flows.parameters import Jobs, Targets
 from flows.places import places
-from flows.plan import missing_data, out_of_date
 from flows.tasks import Pushes, ended, publish_task, push_task, stage_task, with_retries
-from flows.terminal import Outcome, Terminal, log_path
+from flows.terminal import Outcome, Terminal, flow_output, log_path
 from ground.io import PathfinderError
 from ground.remote import Commit
 from ground.settings import read_yaml
@@ -64,9 +63,9 @@ def run_name() -> str:
     profile = read_yaml(Path(PARAMS_FILE)).get("profile", "") if Path(PARAMS_FILE).exists() else ""
     targets = list(parameters.get("targets") or ())
     what = ", ".join(targets[:3]) + (f" and {len(targets) - 3} more" if targets[3:] else "") or "all stages"
-    options = [option for option in ("force", "pull") if parameters.get(option)]
-    words = [*([f"{started}:"] if started else []), *([str(profile)] if profile else []), what]
-    return " ".join(words) + (f" ({', '.join(options)})" if options else "")
+    options = ", ".join(option for option in ("force", "pull") if parameters.get(option))
+    words = (f"{started}:" if started else "", str(profile), what, f"({options})" if options else "")
+    return " ".join(filter(None, words))
 
 
 def tell(flow: Any, flow_run: Any, state: Any) -> None:
@@ -108,10 +107,11 @@ def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jo
             run.places.stop()  # the run was cancelled or crashed: end its stages
             Terminal.outcomes = list(run.outcomes.values())
             raise
-        rows = [outcome.as_row() for outcome in run.outcomes.values()]
+        outcomes = run.outcomes.values()
+        rows = [outcome.as_row() for outcome in outcomes]
         create_table_artifact(table=rows, key="stages", description="The outcome of each stage")
-        run.terminal.summary(run.outcomes.values())
-        failed = [outcome.name for outcome in run.outcomes.values() if not outcome.succeeded]
+        run.terminal.summary(outcomes)
+        failed = [outcome.name for outcome in outcomes if not outcome.succeeded]
         if not failed:
             sort_lock(root)
         run.publish()
@@ -119,12 +119,13 @@ def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jo
             message = f"failed or not started: {', '.join(failed)}; {_AGAIN}" if failed else "all stages succeeded"
             push = f"; not pushed: {', '.join(run.unpushed)} (run without targets to push)" if run.unpushed else ""
             log = "" if run.is_published else "; not published (run the whole pipeline again to publish)"
-            raise StagesFailed(message + push + log, run.failures())
+            reasons = {outcome.name: outcome.reason for outcome in outcomes if outcome.state == "failed"}
+            raise StagesFailed(message + push + log, reasons)
         return rows
 
 
 class Run:
-    """One run of a set of stages: those that wait, those that run, and the outcome of the others."""
+    """One run of a set of stages: which wait, which run, and how the others ended."""
 
     def __init__(self, root: Path, graph: Graph, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> None:
         self.root, self.graph, self.force, self._pull = root, graph, force, pull
@@ -147,17 +148,14 @@ class Run:
 
     def report(self, hold: Hold) -> None:
         """Say where results go and what a run that was killed had left; check that the remote accepts results."""
+        say = flow_output("pathfinder")
         for line in [storage.describe(self.root, self.address), *left_behind(hold)]:
-            self.terminal.print("pathfinder", line)
-            get_run_logger().info("%s", line)
+            say(line)
         storage.preflight(self.root, self.address)
 
     def execute(self) -> None:
         """Run every out-of-date stage as soon as its inputs exist."""
-        for pointer in missing_data(self.root):
-            self.terminal.print(pointer, "downloading its content from the remote")
-            fetch_pointer(self.root, pointer)
-            self.dvc.checkout(pointer)
+        self.dvc.fetch(missing_data(self.root), self.terminal.print)
         stale = self.selected if self.force else out_of_date(self.graph, self.dvc.status()) & self.selected
         if self._pull:
             drop_absent(self.root, stale)
@@ -220,10 +218,6 @@ class Run:
         note = "" if commit.exclusive else " (this store cannot order concurrent writers)"
         self.terminal.print("storage", f"{self.address}: manifest {commit.number}, sha256 {commit.manifest}{note}")
 
-    def failures(self) -> dict[str, str]:
-        """The reasons of the stages that failed."""
-        return {outcome.name: outcome.reason for outcome in self.outcomes.values() if outcome.state == "failed"}
-
     def _startable(self, waiting: list[str], running: set[str]) -> list[str]:
         """The stages whose inputs exist: all of other pools, and as many as there are free jobs here."""
         done = {name for name, outcome in self.outcomes.items() if outcome.succeeded}
@@ -281,8 +275,7 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
         read_lock(root)  # DVC would refuse a damaged file later, without a reason
     selected = graph.select(targets)
     terminal = Terminal()
-    # The flow also reports what a killed run left, so it runs then even if no stage is out of date.
-    reports = bool(hold.previous or hold.ended)
+    reports = hold.previous or hold.ended  # the flow also reports what a killed run left
     if not (force or reports or missing_data(root) or out_of_date(graph, Dvc(root).status()) & selected):
         terminal.print("pathfinder", f"nothing to do, everything is up to date ({len(selected)} stages)")
         if storage.is_pending(root, address) and selected == graph.select(()):
@@ -294,18 +287,21 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
         return 0
     storage.preflight(root, address)
     server.require_space(root)
-    with server.local_server(root) as url, server_needed(url, hold):
-        settings = {PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}
-        with temporary_settings(settings), tags(hold.holder.tag):
-            server.require_answer(url)
-            terminal.print("pathfinder", f"watch this run at {url.removesuffix('/api')}")
-            try:
-                state = reproduce(targets, force, pull, jobs, return_state=True)
-            finally:
-                # While the server still runs: at exit, Prefect would try for minutes to reach it.
-                APILogWorker.drain_all(timeout=SETTLE_S, at_exit=False)
-                EventsWorker.drain_all(timeout=SETTLE_S, at_exit=False)
-            settle(state)
+    with (
+        server.local_server(root) as url,
+        server_needed(url, hold),
+        temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}),
+        tags(hold.holder.tag),
+    ):
+        server.require_answer(url)
+        terminal.print("pathfinder", f"watch this run at {url.removesuffix('/api')}")
+        try:
+            state = reproduce(targets, force, pull, jobs, return_state=True)
+        finally:
+            # While the server still runs: at exit, Prefect would try for minutes to reach it.
+            APILogWorker.drain_all(timeout=SETTLE_S, at_exit=False)
+            EventsWorker.drain_all(timeout=SETTLE_S, at_exit=False)
+        settle(state)
     if not state.is_completed():
         error = state.result(raise_on_failure=False)
         if (message := plain_message(error)) is None and isinstance(error, Exception):

@@ -1,12 +1,11 @@
 """A local Prefect server under ``.pathfinder/prefect``, for runs without ``PREFECT_API_URL``.
 
-Each run starts and stops one, because Prefect's serverless mode loses records at exit. A server that
-``python -m flows.team.deploy up`` started is used instead and keeps running. It keeps its port, so that a worker and
-runs find it again after it was restarted. Its database is SQLite unless
-``PREFECT_SERVER_DATABASE_CONNECTION_URL`` is set.
+Each run starts and stops one, because Prefect's serverless mode loses records at exit. A server that was started to
+stay, as a deployment does it, is used instead. It keeps its port, so that a worker and runs find it again after it was
+restarted. Its database is SQLite unless ``PREFECT_SERVER_DATABASE_CONNECTION_URL`` is set.
 
-A record of a service names the place of its folder (flows/processes.py). What a copied record names belongs to another
-folder: it is neither used nor ended.
+A record of a service names the place of its folder (flows/processes.py). A service in a copied record belongs to
+another folder: it is neither used nor ended.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ RETENTION = {
     "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(14 * 24 * 3600),
     "PREFECT_SERVER_EVENTS_RETENTION_PERIOD": "P2D",
 }
-"""What a server deletes when it starts and every hour: runs with their logs and artifacts two weeks after they ended,
-and events, which need most of the space, after two days. Without it Prefect keeps every run for ever."""
+"""A server deletes records when it starts and every hour: runs with logs and artifacts two weeks after they ended, and
+events, which need most of the space, after two days. Otherwise Prefect keeps every run for ever."""
 _NO_API = "{}: no Prefect API; correct PREFECT_API_URL, which ends in /api, as in http://127.0.0.1:4200/api"
 
 
@@ -106,8 +105,8 @@ def access() -> tuple[str, dict[str, str]]:
 
     password, key = PREFECT_API_AUTH_STRING.value(), PREFECT_API_KEY.value()
     basic = f"Basic {base64.b64encode(password.encode()).decode()}" if password else ""
-    bearer = f"Bearer {key}" if key else ""
-    return PREFECT_API_URL.value() or "", {"Authorization": basic or bearer} if basic or bearer else {}
+    authorization = basic or (f"Bearer {key}" if key else "")
+    return PREFECT_API_URL.value() or "", {"Authorization": authorization} if authorization else {}
 
 
 def require_answer(url: str) -> None:
@@ -216,7 +215,7 @@ def start_server(root: Path, owned: bool = False) -> Service:
 
 
 def _responds(service: Service, root: Path) -> bool:
-    """Wait until the server responds; False if it exits or does not do so in time."""
+    """Wait until the server responds; false if it exits or does not respond in time."""
     deadline = time.monotonic() + _READY_S
     while not _is_ready(service):
         if not _is_running(service, root) or time.monotonic() > deadline:
@@ -226,7 +225,7 @@ def _responds(service: Service, root: Path) -> bool:
 
 
 def _is_ready(service: Service) -> bool:
-    """Whether this server, and not another one on its port, responds."""
+    """Return whether this server responds, and not another one on its port."""
     return processes.listens(service.pid, urlsplit(service.url).port or 0) and is_healthy(service.url)
 
 
@@ -243,7 +242,7 @@ def _port(last: Service | None) -> int:
 def start(root: Path, name: str, command: list[str], url: str, owned: bool = False) -> Service:
     """Start a module with its arguments in the background and record it as ``name``; output goes to ``NAME.log``.
 
-    An ``owned`` service ends with this process. Any other one does not get the remote of this shell, which a worker
+    An ``owned`` service ends with this process. Any other service does not get the remote of this shell, which a worker
     would pass on to its runs: their deployments name the remote.
     """
     folder = home(root)
@@ -283,7 +282,7 @@ def _read(root: Path, name: str) -> Service | None:
 
 
 def is_healthy(url: str) -> bool:
-    """Whether a Prefect server responds at an address."""
+    """Return whether a Prefect server responds at an address."""
     try:
         return httpx.get(f"{url}/health", timeout=_ANSWER_S).status_code == 200
     except httpx.HTTPError:
@@ -291,7 +290,7 @@ def is_healthy(url: str) -> bool:
 
 
 def _is_running(service: Service, root: Path) -> bool:
-    """Compares places and start times: neither a process of another folder nor one with a reused number counts."""
+    """Compare places and start times: neither a process of another folder nor one with a reused number counts."""
     _reap(service.pid)
     return processes.is_here(service.place, root) and processes.start_time(service.pid) == service.started != 0
 

@@ -87,7 +87,7 @@ def send_evidence(store: Store, evidence: Mapping[str, bytes]) -> None:
 def publish(root: Path, address: str, stages: Collection[str] | None = None) -> Commit:
     """Append a manifest of the current ``dvc.lock`` to the store's log, sign the entry, and add the records.
 
-    ``stages`` are those that a partial run has pushed; ``None`` for all. With the log and the records, anyone who has
+    ``stages`` names the stages that a partial run has pushed; ``None`` for all. With log and records, anyone who has
     only the bucket can tell which objects belong together and how they were made. Raises ``DataError`` without a key.
     """
     manifest, evidence = publication(root, stages)
@@ -102,7 +102,7 @@ def publish(root: Path, address: str, stages: Collection[str] | None = None) -> 
 
 
 def is_pending(root: Path, address: str) -> bool:
-    """Whether dvc.lock has changed since all its outs were last pushed to ``address``."""
+    """Return whether dvc.lock has changed since all its outs were last pushed to ``address``."""
     lock = root / MAIN_LOCK
     return lock.exists() and _sent(root).get(address) != sha256_file(lock)
 
@@ -135,7 +135,7 @@ def preflight(root: Path, address: str) -> None:
 
 
 def describe(root: Path, address: str) -> str:
-    """Where the results go, and where those of earlier runs in this folder went if that was another place."""
+    """A sentence about where the results go, and where the results of earlier runs in this folder went if elsewhere."""
     text = f"results go to {address}" + ("" if os.environ.get(REMOTE) else f" ({REMOTE} is not set)")
-    others = sorted({*read_json(root / SENT)} - {address}) if (root / SENT).exists() else []
+    others = sorted(_sent(root).keys() - {address})
     return f"{text}; earlier runs here sent theirs to {', '.join(others)}" if others else text

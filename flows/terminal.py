@@ -38,7 +38,7 @@ class Outcome:
 
     @property
     def succeeded(self) -> bool:
-        """Whether the outputs exist and are current."""
+        """True if the outputs exist and are current."""
         return self.state not in ("failed", "not started")
 
     def as_row(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Terminal:
     outcomes: ClassVar[list[Outcome]] = []
     """The stages of the process's last run, in their order."""
     closing: ClassVar[list[str]] = []
-    """What the command prints after the results: the slowest stages of its run."""
+    """Lines that the command prints after the results: the slowest stages of its run."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True, stderr=self.uses_stderr)
@@ -79,7 +79,7 @@ class Terminal:
 
     @property
     def is_live(self) -> bool:
-        """Whether running stages have live lines."""
+        """True if running stages have live lines."""
         return self._console.is_terminal and not self.is_verbose
 
     def expect(self, total: int) -> None:
@@ -152,7 +152,7 @@ class Terminal:
 
 
 def flow_output(source: str) -> Callable[[str], None]:
-    """A function that prints lines after the name of their source, and logs them as those of the present flow run."""
+    """A function that prints lines after the name of their source, and logs them for the present flow run."""
     from prefect import get_run_logger
 
     terminal, logger = Terminal(), get_run_logger()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from evidence.dvc.history import Locked, read_lock
 from evidence.dvc.lock import dvc_lock
-from evidence.dvc.stores import object_key
+from evidence.dvc.stores import object_key, run_cache_entries
 from ground.hashing import digest_path
 from ground.io import DataError, write_bytes, write_text
 from ground.remote import ENDPOINT, open_store
@@ -31,7 +31,7 @@ class Transfer:
     """A prepared push: the folder in which ``dvc push`` sends the outputs, and the entries that follow them."""
 
     folder: Path
-    runs: Path
+    cache: Path
     remote: str
     endpoint: str
     stages: tuple[Locked, ...]
@@ -43,11 +43,12 @@ class Transfer:
         Raises ``DataError`` if a file is not valid, and ``TransientError`` if DVC writes its lock file for too long.
         """
         config = _config(root)
+        cache = Path(config["cache"]["dir"])
         with dvc_lock(root):
             lock = read_lock(root)
         stages = tuple(lock[name] for name in names if name in lock)
         for stage in stages:
-            _cache_small_files(root, Path(config["cache"]["dir"]), stage.outs)
+            _cache_small_files(root, cache, stage.outs)
         hashes = sorted({md5 for stage in stages for md5 in stage.outs.values()})
         folder = root / FOLDER
         (folder / ".dvc").mkdir(parents=True, exist_ok=True)
@@ -57,7 +58,7 @@ class Transfer:
         outs = [f"- {{path: 'out{number}', hash: md5, md5: {md5}}}\n" for number, md5 in enumerate(hashes)]
         write_text(folder / "push.dvc", "outs:\n" + "".join(outs))
         remote = config[_remote(config["core"]["remote"])]
-        return cls(folder, Path(config["cache"]["dir"], "runs"), remote["url"], remote.get("endpointurl", ""), stages)
+        return cls(folder, cache, remote["url"], remote.get("endpointurl", ""), stages)
 
     def command(self) -> list[str]:
         """The words after ``dvc``; a store that only DVC can open gets the whole run cache from DVC."""
@@ -72,22 +73,16 @@ class Transfer:
         """Send the stages' entries that are new to the remote; returns their keys, and raises as a store does."""
         if not self._can_open:
             return []
-        mine = [
-            path
-            for path in self.runs.glob("??/*/*")
-            if len(path.name) == _NAME_LENGTH and self._is_mine(path.read_text())
-        ]
-        store = open_store(f"{self.remote.rstrip('/')}/runs")
-        sent = []
-        for path in mine:
-            key = path.relative_to(self.runs).as_posix()
-            if key not in store.keys(key):
+        store, sent = open_store(f"{self.remote.rstrip('/')}/runs"), []
+        for path in run_cache_entries(self.cache):
+            key = path.relative_to(self.cache / "runs").as_posix()
+            if len(path.name) == _NAME_LENGTH and self._is_mine(path.read_text()) and key not in store.keys(key):
                 store.put(key, path.read_bytes())
                 sent.append(key)
         return sent
 
     def _is_mine(self, entry: str) -> bool:
-        """Whether an entry has all digests of one of the stages."""
+        """Return whether an entry has all digests of one of the stages."""
         digests = ({*stage.outs.values(), *stage.deps.values()} for stage in self.stages)
         return any(wanted and all(md5 in entry for md5 in wanted) for wanted in digests)
 

@@ -13,7 +13,6 @@ import httpx
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, FlowRunFilterTags
 from prefect.client.schemas.objects import State
-from prefect.exceptions import ObjectNotFound
 from prefect.states import Crashed
 
 from flows.guard.lock import Hold, Holder
@@ -23,33 +22,31 @@ SETTLE_S = 20.0
 
 
 def left_behind(hold: Hold) -> Iterator[str]:
-    """What is known about a run that did not end properly; its flow run gets a final state."""
+    """Sentences about a run that did not end properly; its flow run gets a final state."""
     if (previous := hold.previous) is not None:
         yield f"the last run here did not end properly ({previous})"
-        for flow_run in _flow_runs(previous):
-            if flow_run != hold.holder.flow_run:
-                _end_flow_run(flow_run, f"it did not end properly: {previous}")
+        _crash(previous, hold.holder.flow_run)
     for command in hold.ended:
         yield f"ended what it had left running: {command}"
 
 
-def _flow_runs(holder: Holder) -> list[str]:
-    """The flow run of a run, which may have ended after Prefect made the flow run and before it wrote the id."""
+def _crash(holder: Holder, present: str) -> None:
+    """Set the flow run of a killed run to Crashed, unless the server does not know it or it has a final state.
+
+    A run may have been killed after Prefect made its flow run and before it wrote the id; then the tag names it.
+    ``present`` is the flow run of this process.
+    """
     if holder.flow_run:
-        return [holder.flow_run]
-    if not holder.tag:
-        return []
-    tagged = FlowRunFilter(tags=FlowRunFilterTags(all_=[holder.tag]))
+        wanted = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(holder.flow_run)]))
+    elif holder.tag:
+        wanted = FlowRunFilter(tags=FlowRunFilterTags(all_=[holder.tag]))
+    else:
+        return
     with get_client(sync_client=True) as client:
-        return [str(found.id) for found in client.read_flow_runs(flow_run_filter=tagged)]
-
-
-def _end_flow_run(flow_run_id: str, reason: str) -> None:
-    """Set a flow run to Crashed unless it has a final state or the server does not know it."""
-    with get_client(sync_client=True) as client, contextlib.suppress(ObjectNotFound):
-        found = client.read_flow_run(UUID(flow_run_id))
-        if found.state is not None and not found.state.is_final():
-            client.set_flow_run_state(found.id, Crashed(message=reason), force=True)
+        for found in client.read_flow_runs(flow_run_filter=wanted):
+            if str(found.id) != present and found.state is not None and not found.state.is_final():
+                message = f"it did not end properly: {holder}"
+                client.set_flow_run_state(found.id, Crashed(message=message), force=True)
 
 
 @contextlib.contextmanager

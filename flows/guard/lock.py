@@ -120,7 +120,7 @@ def held(root: Path) -> Iterator[Hold]:
 
 
 def _present(handle: IO[str]) -> Holder | str:
-    """The run that has the lock: it writes its entry a moment later, over that of a run that was killed."""
+    """The run that has the lock: it writes its entry a moment later, over the entry of a run that was killed."""
     deadline = time.monotonic() + _NAMED_S
     while (holder := _read(handle)) is None or processes.command_of(holder.pid) != holder.command:
         if time.monotonic() > deadline:
@@ -140,7 +140,7 @@ def left_by(root: Path) -> Holder | None:
 
 
 def _left(handle: IO[str], root: Path) -> Holder | None:
-    """The entry of a run in this folder: that in a copy of the lock file is of a run that may still be in progress."""
+    """The entry of a run in this folder; the entry in a copy of the file is about a run elsewhere, which may go on."""
     holder = _read(handle)
     return holder if holder and processes.is_of_folder(holder.place, root) else None
 
@@ -164,10 +164,8 @@ def _remove_torn(path: Path) -> None:
 def _is_torn(path: Path) -> bool:
     try:
         json.loads(path.read_bytes())
-    except FileNotFoundError:
-        return False
-    except ValueError:
-        return True
+    except (FileNotFoundError, ValueError) as error:
+        return isinstance(error, ValueError)
     return False
 
 

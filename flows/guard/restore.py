@@ -7,18 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from evidence.audit.published import Entry
 from evidence.dvc.history import MAIN_LOCK
 from evidence.dvc.pipeline import read_pipeline
 from evidence.record.environment import git
-from evidence.remote.guard import Guard, fetch_pointer
+from evidence.remote.guard import Guard
 from flows import storage
 from flows.dvc import Dvc, require_project
-from flows.plan import missing_data
+from flows.graph import missing_data
 from ground.io import DataError, write_bytes
 
 _PATCHED = re.compile(rb"^diff --git a/.* b/(.*)$", re.MULTILINE)
@@ -26,7 +25,7 @@ _PATCHED = re.compile(rb"^diff --git a/.* b/(.*)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was restored: the entry of the log and its signers, and the counts of stages and objects."""
+    """A restored run: its entry of the log with the signers, and the counts of stages and objects."""
 
     remote: str
     entry: int
@@ -40,12 +39,8 @@ class Restored:
     patch: str | None
     patched: list[str]
 
-    def as_json(self) -> dict[str, Any]:
-        """A JSON value."""
-        return asdict(self)
-
     def lines(self) -> Iterator[str]:
-        """What a reader must know."""
+        """Sentences for a reader."""
         keys = ", ".join(key[:12] for key in self.signers)
         yield f"entry {self.entry} of {self.remote}, signed by key {keys}, commit {(self.commit or 'unknown')[:12]}"
         if self.commit != self.here:
@@ -71,9 +66,7 @@ def pull(root: Path, keys: Iterable[Path] = (), force: bool = False) -> Restored
     guard, dvc = Guard(root, keys), Dvc(root)
     commit = (git("rev-parse", "HEAD", root=root) or "").strip() or None
     entry = guard.entry_of(commit)
-    for pointer in missing_data(root):
-        fetch_pointer(root, pointer)
-        dvc.checkout(pointer)
+    dvc.fetch(missing_data(root))
     lock = _place_lock(root, guard, entry, force)
     known = read_pipeline(root)
     stages = {name: stage for name, stage in guard.locked(entry).items() if name in known}

@@ -3,14 +3,15 @@
 ``params.yaml`` is always written completely, with the comments of the base, so a reader needs no other file.
 
 Sections are merged; single values and lists are replaced. A list of named entries, such as the sources, can instead be
-overridden by a mapping from names: keys replace those of the entry, a new entry is appended, and null removes one.
+overridden by a mapping from names: keys replace the keys of the entry, a new entry is appended, and null removes one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -79,7 +80,7 @@ def write(root: Path, name: str, force: bool = False) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the comment at the head of a profile's file says."""
+    """The purpose and the machine that the comment at the head of a profile's file names."""
 
     purpose: str
     machine: str
@@ -91,6 +92,15 @@ def summary(root: Path, name: str) -> Summary:
     head = [line[1:].strip() for line in takewhile(lambda line: line.startswith("#"), text.splitlines())]
     machine = next((line.partition(":")[2].strip() for line in head if line.startswith("machine:")), "")
     return Summary(" ".join(head).partition(". ")[0].rstrip("."), machine)
+
+
+def listed(root: Path) -> Iterator[dict[str, Any]]:
+    """Every profile with its summary, and whether params.yaml holds it."""
+    active = ""
+    with contextlib.suppress(DataError):
+        active = load_params(root / PARAMS_FILE).profile
+    for name in names(root):
+        yield {"profile": name, "active": name == active, **asdict(summary(root, name))}
 
 
 def _overlays(root: Path, name: str) -> list[Any]:

@@ -7,6 +7,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,7 @@ def test_pull_restores_and_attests_every_stage(clone: Path, project: Path, monke
     assert dvc(clone, "status") == "Data and pipelines are up to date.\n"
     monkeypatch.chdir(clone)
     again = CliRunner().invoke(flows.cli.app, ["pull", "--json"])
-    assert checked("pull", again.stdout) == restored.as_json()
+    assert checked("pull", again.stdout) == asdict(restored)
 
 
 @pytest.mark.parametrize("clone", ["folder"], indirect=True)  # DVC has no remotes with file://

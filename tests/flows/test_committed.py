@@ -146,7 +146,7 @@ def test_the_same_lock_and_a_folder_without_git_need_no_explanation(project: Pat
 def test_other_bytes_from_the_same_inputs_are_told_from_what_follows_of_them(project: Path) -> None:
     found = run(project, full="a", reports="b")
     assert found[0].startswith(
-        "2 stages of 4 gave other bytes than the committed run from the same inputs, first train@full;"
+        "2 stages of 4 gave different bytes from the committed run's for the same inputs, first train@full;"
     )
     assert found[1] == "the figures agree: all 2 are inside the 95 % intervals of README.md"
     assert "`pathfinder run --keep-lock`" in found[2]
@@ -165,7 +165,7 @@ def test_a_figure_outside_its_interval_is_named(project: Path) -> None:
 def test_changed_parameters_code_and_data_are_no_other_bytes(project: Path, changes: dict[str, str]) -> None:
     found = run(project, 88.0, full="a", s2="b", reports="c", **changes)
     count = 3 if "rate" in changes else 4
-    assert found[0] == f"{count} stages had other code, parameters or inputs than in the committed dvc.lock"
+    assert found[0] == f"{count} stages had different code, parameters or inputs from the committed dvc.lock"
     assert len(found) == 2
 
 
@@ -178,7 +178,7 @@ def test_the_committed_lock_can_be_kept(project: Path) -> None:
     (project / "metrics/summary.json").write_text('{"f1": 1}')
     own = (project / "dvc.lock").read_bytes()
     assert list(committed.explain(project, keep=True))[-1] == (
-        "the committed dvc.lock is back; that of this run is .pathfinder/dvc.lock"
+        "the committed dvc.lock is back; the one of this run is .pathfinder/dvc.lock"
     )
     assert (project / ".pathfinder/dvc.lock").read_bytes() == own
     assert (project / "metrics/summary.json").read_text() == "{}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flows.graph import load_graph
-from flows.plan import Planned, missing_data, out_of_date, planned
+from flows.graph import Planned, load_graph, missing_data, out_of_date, planned
 from tests.flows.conftest import PIPELINE
 
 

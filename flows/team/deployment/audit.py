@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from prefect import flow
@@ -23,7 +22,7 @@ class AuditFailed(PathfinderError, RuntimeError):
 
 
 def run_name() -> str:
-    """The name of an audit: how much it reads."""
+    """The name of an audit, which says how much it reads."""
     options = [option for option in ("full", "strict") if flow_run.get_parameters().get(option)]
     return " ".join(["check", *options])
 
@@ -41,14 +40,9 @@ def audit(full: bool = False, strict: bool = False) -> str:
     root, say = Path.cwd(), flow_output("audit")
     options = [f"--{name}" for name, wanted in (("full", full), ("strict", strict)) if wanted]
     with held(root):
-        mark = processes.new_mark(root)
         command = ["check", "--remote", *options]
-        process = processes.start("evidence", command, root, {processes.MARK: mark}, subprocess.PIPE)
-        try:
+        with processes.running("evidence", command, root, {}, processes.new_mark(root)) as process:
             output, _ = process.communicate()
-        finally:
-            processes.end([process.pid])
-            process.wait()
     lines = output.splitlines()
     for line in lines:
         say(line)

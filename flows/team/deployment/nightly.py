@@ -10,8 +10,6 @@ so no run can lose the work of another one.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -142,30 +140,13 @@ def _run(
 ) -> None:
     """Run the pipeline in the clone, with the code of the clone; raises ``NightlyFailed``."""
     options = [*(["--force"] if force else []), *(["--pull"] if pull else []), "--jobs", str(jobs)]
-    # Prefect's own variables name this flow run, and the pipeline is a flow run of its own.
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT__")}
     modules = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     places = {REMOTE: absolute(root, os.environ.get(REMOTE) or str(DEFAULT)), "PYTHONPATH": modules}
-    mark = processes.new_mark(root / HOME)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "flows.reproduce", *options, *targets],
-        cwd=folder,
-        env={**variables, **places, processes.MARK: mark},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
+    words = [*options, *targets]
+    with processes.running("flows.reproduce", words, folder, places, processes.new_mark(root / HOME)) as process:
         last = ""
         for line in process.stdout or ():
             last = line.rstrip() or last
             say(line.rstrip())
         if process.wait():
             raise NightlyFailed(f"the pipeline did not succeed: {last.strip()}")
-    finally:
-        processes.end([process.pid])
-        processes.end_owned(mark)
-        process.wait()

@@ -98,8 +98,8 @@ RUNS = (
         "D6",
         "every push sends the whole run cache",
         "flows/transfer.py",
-        "if key not in store.keys(key):",
-        "if True:",
+        " and key not in store.keys(key):",
+        ":",
         f"{FLOWS}/test_transfer.py::test_a_push_sends_the_outputs_and_then_only_what_is_new",
     ),
     Fault(
@@ -243,8 +243,8 @@ RUNS = (
         "unnamed",
         "a run that is killed before it writes the id of its flow run leaves it Running for ever",
         "flows/guard/endings.py",
-        "    if not holder.tag:",
-        "    if holder.tag:",
+        "    elif holder.tag:",
+        "    elif not holder.tag:",
         f"{FLOWS}/test_reproduce.py::test_a_run_that_is_killed_before_it_knows_its_flow_run_gets_an_end",
     ),
     Fault(
