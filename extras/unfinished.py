@@ -208,7 +208,7 @@ def _piece(path: Path, number: int, size: int) -> bytes:
 
 
 def _continues(longer: Path, shorter: Path) -> bool:
-    """Whether a journal begins with all whole lines of another one and has more."""
+    """Return whether a journal begins with all whole lines of another one and has more."""
     with longer.open("rb") as one, shorter.open("rb") as other:
         for line in other:
             if line.endswith(b"\n") and one.readline() != line:
@@ -277,7 +277,7 @@ class _Carrier:
                 self._on_line(f"unfinished work could not be sent to the remote: {error}")
 
     def _changed(self) -> list[Path]:
-        """The folders with a file that has changed since this run of the stage started; those of older runs stay."""
+        """The folders with a file that has changed since this run of the stage started; older runs' folders stay."""
         new = _versions(self._home) - self._before
         return sorted({self._home / path.relative_to(self._home).parts[0] for path, _ in new})
 

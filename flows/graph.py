@@ -1,4 +1,4 @@
-"""The stages of dvc.yaml: what each depends on, the order in which they start, and which of them a run would execute."""
+"""The stages of dvc.yaml: what each depends on, the order in which they start, and which of them would run."""
 
 from __future__ import annotations
 

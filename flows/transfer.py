@@ -88,7 +88,7 @@ class Transfer:
 
 
 def _config(root: Path) -> configparser.ConfigParser:
-    """DVC's settings for the folder of the push: those of the project, with absolute paths and no git repository."""
+    """The project's DVC settings for the folder of the push, with absolute paths and no git repository."""
     config = configparser.ConfigParser(interpolation=None)
     for name in ("config", "config.local"):
         config.read(root / ".dvc" / name, encoding="utf-8")

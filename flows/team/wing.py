@@ -1,4 +1,4 @@
-"""What a team adds to every run (flows/__init__.py): its places, notices, and reports of runs that were killed."""
+"""A team's additions to every run (flows/__init__.py): places, notices, and reports of runs that were killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The size of a job: what the plan of the active profile needs on its own machine, and the times of resources.yaml."""
+"""The size of a job: what the active profile's plan needs on its own machine, and the times of resources.yaml."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ROOM_GIB = 32
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a job asks of each of its ``nodes``."""
+    """The resources that a job asks of each of its ``nodes``."""
 
     nodes: int
     gpus: int
@@ -53,7 +53,7 @@ def sizes(root: Path, job: str, targets: Sequence[str] = ()) -> Sizes:
     params, graph = load_params(root / PARAMS_FILE), load_graph(root)
     if job != RUN and job not in graph.stages:
         raise DataError(f"{job}: no such job; expected {RUN} or a stage: {', '.join(graph.stages)}")
-    device = gpu_plan.machine_for(root, params) or Device("cpu", 0.0, 0.0)
+    device = gpu_plan.machine_for(root, params.profile) or Device("cpu", 0.0, 0.0)
     names = sorted(graph.select(targets) if job == RUN else [job])
     stages = {name.partition("@")[0] for name in names}
     plan = Plan(params, device)

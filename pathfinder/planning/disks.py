@@ -30,7 +30,7 @@ class Room:
 
     @property
     def suffices(self) -> bool:
-        """Whether the run's files fit on the disk."""
+        """True if the run's files fit on the disk."""
         return self.needed <= self.free
 
 

@@ -1,7 +1,7 @@
 """Hours, tokens and cost of a profile's stages, estimated from stated figures before anything runs.
 
 Nothing here was measured on a GPU. An hour is work divided by a share of the peak in a card's data sheet. The amounts
-of work come from the parameters, the constants below and the sizes of trees in ``machines/trees.yaml``. ``pathfinder
+of work come from the parameters, the constants below and the sizes of trees in ``trees.yaml``. ``pathfinder
 plan --gpu`` prints the result with its basis, and docs/paper.md lists the sources.
 """
 
@@ -23,8 +23,6 @@ from pathfinder.planning.trees import Trees, busy_share, trees_of_mix
 
 LEARN_SHARE, READ_SHARE, WRITE_SHARE = 0.35, 0.40, 0.50
 """Assumed shares of the peak: of the arithmetic in training and scoring, of the bandwidth in generation."""
-FETCH = 50e6
-"""Assumed bytes per second of a download."""
 START_H = 0.1
 """Assumed hours until a vLLM server is ready."""
 
@@ -61,12 +59,12 @@ class Estimate:
 
 
 def is_estimated(params: Params) -> bool:
-    """Whether the constants hold for the profile: its sources are the real ones."""
+    """Return whether the constants hold for the profile, which they do if its sources are the real ones."""
     return not any(source.kind == "shipped" for source in params.download.sources)
 
 
 def estimates(params: Params, device: Device, shape_of: Shapes, stages: Collection[str]) -> list[Estimate]:
-    """Those of ``stages`` that take time, in order. Each uses all the cards that its settings allow."""
+    """The estimates of the stages that take time, in order. Each uses all the cards that its settings allow."""
     found = [_label(params, device, shape_of)] if "label" in stages else []
     found += [_train(params, device, shape_of("base"))] if "train" in stages else []
     systems = {kind: count for kind, count in (("", len(params.runs)), ("baseline", len(params.baselines))) if count}

@@ -32,7 +32,7 @@ _SERVER_GIB = 4.0
 _SOURCES_GB = 10.0
 """Disk of sources, labels, trees, predictions and reports; rounded up."""
 _COPIES = 3
-"""Of a trained model on disk: the workspace, DVC's cache and a remote in a local folder."""
+"""Copies of a trained model on disk: in the workspace, in DVC's cache and in a remote in a local folder."""
 _GB = 1e9
 
 
@@ -70,19 +70,20 @@ class Plan:
 
     @cached_property
     def verdicts(self) -> dict[str, Verdict | None]:
-        """Whether each stage fits. A server needs a GPU, which ``verdict`` does not ask of a CPU."""
+        """The verdict about each stage; ``None`` if its model runs elsewhere. No server fits on a CPU."""
         found = {stage: verdict(stage, self.params, self.device, self.shape_of) for stage in self.stages}
-        if self.device.kind == "cuda":
-            return found
-        return {stage: _without_gpu(each) if _servers(each) else each for stage, each in found.items()}
+        for stage, each in found.items():
+            if each and _servers(each) and self.device.kind != "cuda":  # of which ``verdict`` knows nothing
+                found[stage] = replace(each, fits=False, remedy="its server needs a GPU", changes={})
+        return found
 
     @cached_property
     def gpus_needed(self) -> Device | None:
-        """The GPUs that the head of the profile's file names, or else those of its servers; None without either.
+        """The GPUs that the head of the profile's file names, or else its servers' GPUs; ``None`` without either.
 
         Only a plan on the machine of the project knows the file.
         """
-        if self.root and (named := machine_for(self.root, self.params)):
+        if self.root and (named := machine_for(self.root, self.params.profile)):
             return named
         needs = [need for each in self.verdicts.values() for need in _servers(each)]
         if not needs:
@@ -104,18 +105,18 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether every stage fits on the device."""
+        """True if every stage fits on the device."""
         return all(each is None or each.fits for each in self.verdicts.values())
 
     @property
     def has_room(self) -> bool:
-        """Whether main memory and disk suffice as well, as far as they are known."""
+        """True if main memory and disk suffice as well, as far as they are known."""
         if self.root is None or not is_estimated(self.params):
             return True
         return max(self.main_memory().values()) <= main_memory()[0] and all(room.suffices for room in self.rooms)
 
     def cards_of(self, stage: str) -> int:
-        """The cards that a stage takes: of its servers and its own processes, unless they share cards."""
+        """The cards that a stage takes: its servers' cards and its own processes' cards, unless they share them."""
         found = self.verdicts[stage]
         counts = [self._cards(need, found) for need in (found.needs if found else ())]
         return (max if self.params.search.shared_card else sum)(counts or [0])
@@ -127,15 +128,10 @@ class Plan:
 
     @cached_property
     def estimates(self) -> list[Estimate]:
-        """Hours and tokens; empty for generated worlds."""
-        if not self.is_estimated:
+        """Hours and tokens; empty for generated worlds, without GPUs, and if a stage does not fit."""
+        if not (is_estimated(self.params) and self.device.kind == "cuda" and self.fits):
             return []
         return estimates.estimates(self.params, self.device, self.shape_of, self.stages)
-
-    @property
-    def is_estimated(self) -> bool:
-        """Whether the constants of the estimates hold for this profile and device."""
-        return is_estimated(self.params) and self.device.kind == "cuda" and self.fits
 
     def _cards(self, need: Need, found: Verdict | None) -> int:
         """The cards that the processes of ``need`` take; scoring takes all that are left if score.processes is 0.
@@ -148,11 +144,6 @@ class Plan:
             return need.cards
         servers = 0 if self.params.search.shared_card else sum(other.cards for other in _servers(found))
         return max(need.cards, self.device.cards - servers)
-
-    @property
-    def hours(self) -> float:
-        """The hours of all stages that do not depend on a foreign server."""
-        return sum(each.hours or 0.0 for each in self.estimates)
 
     def main_memory(self) -> dict[str, float]:
         """Bytes of main memory by stage, on one machine."""
@@ -215,9 +206,9 @@ class Plan:
         return float(shape.adapter(lora) if lora.rank else shape.parameters)
 
     def as_json(self) -> dict[str, Any]:
-        """The plan, from which ``machines.plan_text`` makes tables and sentences; docs/json.md lists the keys.
+        """The plan, from which ``plan_text`` makes tables and sentences; docs/json.md lists the keys.
 
-        Hours, main memory and disk are those with ``settings``. There are no hours if a stage fits with no settings.
+        Hours, main memory and disk hold with ``settings``. There are no hours if a stage fits with no settings.
         """
         adapted = replace(self, params=with_changes(self.params, self.settings))
         has_estimates = is_estimated(self.params)
@@ -236,7 +227,7 @@ class Plan:
             "settings": {key: shown(value) for key, value in sorted(self.settings.items())},
             "stages": [self._stage_json(stage, adapted.verdicts[stage]) for stage in self.stages],
             "hours": [asdict(each) for each in adapted.estimates],
-            "peaks": asdict(card_of(self.device)) if adapted.is_estimated else None,
+            "peaks": asdict(card_of(self.device)) if adapted.estimates else None,
             "main_memory_gib": _in(GIB, memory) if has_estimates else {},
             "free_main_memory_gib": main_memory()[0] / GIB if here else None,
             "disk_gb": _in(_GB, adapted.disk()) if has_estimates else {},
@@ -273,10 +264,6 @@ def _servers(found: Verdict | None) -> list[Need]:
     return [need for need in found.needs if need.share] if found else []
 
 
-def _without_gpu(found: Verdict | None) -> Verdict | None:
-    return replace(found, fits=False, remedy="its server needs a GPU", changes={}) if found else None
-
-
 def _in(unit: float, sizes: Mapping[str, float]) -> dict[str, float]:
     return {name: size / unit for name, size in sizes.items()}
 
@@ -287,29 +274,25 @@ def load(root: Path, name: str) -> Params:
     return check_settings(Params, content, profiles.FOLDER / f"{name}.yaml", f"see {profiles.FOLDER}/paper.yaml")
 
 
+def machine_for(root: Path, name: str) -> Device | None:
+    """The GPUs that the head of a profile's file names; ``None`` if it names none or there is no such profile."""
+    found = _MACHINE.match(profiles.summary(root, name).machine) if name in profiles.names(root) else None
+    return cards.machine(found[2], int(found[3] or found[1])) if found else None
+
+
 def machine_of(root: Path, name: str) -> Device:
     """The GPUs that the head of a profile's file names; raises ``DataError`` if it names none."""
-    found = _named_gpus(root, name)
-    if found is None:
+    if (found := machine_for(root, name)) is None:
         raise DataError(f"{name}: its head names no GPUs; ask about a machine with --card and --gpus")
     return found
-
-
-def machine_for(root: Path, params: Params) -> Device | None:
-    """The GPUs that the head of the parameters' profile names; None without a head that does."""
-    return _named_gpus(root, params.profile) if params.profile in profiles.names(root) else None
-
-
-def _named_gpus(root: Path, name: str) -> Device | None:
-    found = _MACHINE.match(profiles.summary(root, name).machine)
-    return cards.machine(found[2], int(found[3] or found[1])) if found else None
 
 
 def plan_of(root: Path, name: str = "", count: int = 1, memory: float = 0.0, card: str = "") -> Plan:
     """The plan of profile ``name``, or else of params.yaml, after ``servers.require``.
 
-    The machine has ``count`` GPUs, called ``card`` or of ``memory`` GiB. Without both it is that of the profile's head
-    or, without a name, this one. Raises ``DataError`` if the profile, one of its servers or the machine is not valid.
+    The machine has ``count`` GPUs, called ``card`` or of ``memory`` GiB. Without both, the head of the profile's file
+    names the machine or, without a profile, it is this one. Raises ``DataError`` if the profile, one of its servers or
+    the machine is not valid.
     """
     params = load(root, name) if name else load_params(root / PARAMS_FILE)
     if count > 1 and not (memory or card):
@@ -326,4 +309,4 @@ def plan_of(root: Path, name: str = "", count: int = 1, memory: float = 0.0, car
 
 def plans(root: Path) -> dict[str, Plan]:
     """The plan of each GPU profile on its own machine, by name."""
-    return {name: plan_of(root, name) for name in profiles.names(root) if _named_gpus(root, name)}
+    return {name: plan_of(root, name) for name in profiles.names(root) if machine_for(root, name)}

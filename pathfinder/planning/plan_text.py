@@ -51,7 +51,7 @@ def memory_rows(plan: Document) -> Iterator[tuple[str, ...]]:
 
 
 def settings_lines(plan: Document) -> Iterator[str]:
-    """What does not fit, and the settings with which it does, one per line as a key and a value of params.yaml."""
+    """The stages that do not fit, and settings with which they do, one per line as a key and a value of params.yaml."""
     small = [stage for stage in plan["stages"] if not stage["fits"]]
     never = [stage for stage in small if not stage["fits_with_settings"]]
     if small:

@@ -1,4 +1,4 @@
-"""The sizes of training trees (``trees.yaml``), and how evenly processes can share those of an optimiser step."""
+"""The sizes of training trees (``trees.yaml``), and how evenly processes can share the trees of a step."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Trees:
 
     @property
     def tokens_per_record(self) -> float:
-        """In trees of whole solutions."""
+        """The mean number of tokens per record in trees of whole solutions."""
         tokens = sum(tokens * weight for _, tokens, weight in self.sizes)
         return tokens / sum(records * weight for records, _, weight in self.sizes)
 
 
 @cache
 def trees_of_mix(human: int, monte_carlo: int, apart: bool = False) -> Trees:
-    """The trees of a mix with so many records of each kind; ``apart`` has each published sample as a tree."""
+    """The trees of a mix with so many records of each kind; with ``apart``, each published sample is a tree."""
     groups, sizes = read_yaml(_FILE), list[tuple[float, int, float]]()
     names = ("human_samples", "monte_carlo_samples") if apart else ("human", "monte_carlo")
     for kind, total in zip(names, (human, monte_carlo), strict=True):

@@ -1,1 +1,1 @@
-"""What ``python -m flows.team.deploy`` makes of prefect.yaml here, and what it keeps on the Prefect server."""
+"""Deployments: prefect.yaml as ``python -m flows.team.deploy`` adjusts it here, their flows, and their records."""

@@ -1,4 +1,4 @@
-"""A clone that follows a branch, and run branches that are created from it."""
+"""A clone that follows a branch, and run branches that are created from it with the results of a run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evidence.dvc.history import read_lock
+from evidence.dvc.pipeline import read_pipeline
 from flows.team.deployment import git
-from ground.io import DataError, TransientError
+from flows.terminal import leaves
+from ground.io import DataError, TransientError, read_json
+from ground.settings import read_yaml
 
 SHORT = 8
 """The digits of a commit in the name of a run branch."""
 _MOST_BRANCHES = 50
+_MOST_LINES = 40
 _TAKEN = re.compile("stale info|already exists|cannot lock ref")
 _AUTHOR = {"user.name": "nightly run", "user.email": "nightly@localhost"}
 
@@ -63,7 +68,7 @@ class Clone:
         return cls(folder, commit)
 
     def changed(self, paths: Sequence[str]) -> list[str]:
-        """Those of ``paths`` that differ from the head, new files included."""
+        """The files among ``paths`` that differ from the head, new files included."""
         status = git.text(self.folder, "status", "--porcelain", "--untracked-files=all", "--", *paths)
         return sorted({line.split(maxsplit=1)[1] for line in status.splitlines()})
 
@@ -112,3 +117,18 @@ def _connect(folder: Path, repository: str) -> None:
         git.run(folder, "init", "-q")
         git.run(folder, "remote", "add", "origin", repository)
     git.run(folder, "remote", "set-url", "origin", repository)
+
+
+def summary_files(root: Path) -> list[str]:
+    """The metrics files of dvc.yaml, which git holds and ``dvc metrics`` shows."""
+    return sorted({path for stage in read_pipeline(root).values() for path in stage.metrics})
+
+
+def summary_lines(root: Path) -> list[str]:
+    """A subject, and one line for each number of the metrics."""
+    profile = read_yaml(root / "params.yaml").get("profile", "")
+    lines = [f"Run {profile or 'the pipeline'}: {len(read_lock(root))} stages are current"]
+    for path in summary_files(root):
+        found = leaves(read_json(root / path)) if (root / path).is_file() else ()
+        lines += [f"{name} {value:.6g}" for name, value in found if isinstance(value, (int, float))]
+    return [*lines[:_MOST_LINES], *(["…"] if len(lines) > _MOST_LINES else [])]

@@ -58,7 +58,7 @@ def adjusted(
 ) -> dict[str, Any]:
     """The content of prefect.yaml for this folder; deployments that are ``present`` keep schedules and remote.
 
-    ``active`` changes all schedules, ``cron`` that of the nightly, and the environment the remote. Raises ``DataError``
+    ``active`` changes all schedules, ``cron`` the nightly's, and the environment the remote. Raises ``DataError``
     if the file is not valid.
     """
     deployments = _deployments(root)

@@ -86,7 +86,7 @@ class Sweep:
 
 
 def run_name() -> str:
-    """The name of a collection: where, and whether it deletes."""
+    """The name of a collection, with its place; a dry run deletes nothing."""
     parameters = flow_run.get_parameters()
     return f"garbage of the {parameters.get('where')}" + ("" if parameters.get("delete") else " (dry run)")
 
@@ -151,7 +151,7 @@ def places_of(root: Path) -> Iterator[Place]:
 
 
 def names_of(root: Path, repository: str) -> set[str]:
-    """What the commits of ``repository`` and of this folder name, and the files in the folder and its nightly clone."""
+    """The objects that commits of ``repository`` or of this folder name, or files here or in the nightly clone."""
     mirror = Mirror.update(root / HOME / "mirror.git", repository)
     named = kept.in_history(mirror.folder) | kept.in_folder(root)
     if (root / CLONE).is_dir():
@@ -187,7 +187,7 @@ def find(places: list[Place], named: set[str], before: float) -> list[Sweep]:
 
 
 def find_parts(root: Path, before: float) -> list[Sweep]:
-    """Find the parts of stages without a file from after a time, in seconds since 1970: those of abandoned runs."""
+    """Find the parts of abandoned runs: no file is younger than a time, in seconds since 1970."""
     address, sweeps = storage.configure(root), []
     for place in (
         Place("remote", f"{address}/{_REMOTE_PARTS}", storage.opened(root, address, _REMOTE_PARTS)),

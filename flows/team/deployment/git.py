@@ -23,12 +23,12 @@ def text(folder: Path, *arguments: str) -> str:
 
 
 def tried(folder: Path, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    """A command that has ended, whether it failed or not."""
+    """A command that has ended, with or without success."""
     return subprocess.run(["git", "-C", str(folder), *arguments], input=given, capture_output=True, check=False)
 
 
 def cause(done: subprocess.CompletedProcess[bytes]) -> str:
-    """The line of git's messages with the cause: that of a refused branch, otherwise the last one."""
+    """The line of git's messages with the cause: the line about a refused branch, otherwise the last line."""
     lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
     refused = [line for line in lines if line.startswith("! ")]
     return without_user((refused or lines or [f"exit code {done.returncode}"])[-1])

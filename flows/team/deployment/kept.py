@@ -1,4 +1,4 @@
-"""The objects that must stay in DVC's cache and remote: those that a commit, a folder or a published run names.
+"""The objects that must stay in DVC's cache and remote because a commit, a folder or a published run names them.
 
 A name is any text of the form of an md5 in a dvc.lock, a ``.dvc`` file or a manifest, so a form that this module does
 not know keeps too much, not too little.
@@ -29,13 +29,13 @@ def in_text(content: bytes) -> set[str]:
 
 
 def in_folder(root: Path) -> set[str]:
-    """What the dvc.lock files and ``.dvc`` files in a folder name, committed or not."""
+    """The objects that dvc.lock and ``.dvc`` files in a folder name, committed or not."""
     locks = [root / file.with_name(MAIN_LOCK) for file in PIPELINES]
     return {md5 for path in (*locks, *pointers(root)) if path.is_file() for md5 in in_text(path.read_bytes())}
 
 
 def in_history(repository: Path) -> set[str]:
-    """What the commits of a git repository name: those that a reference or a reflog reaches.
+    """The objects that commits of a git repository name, if a reference or a reflog reaches the commits.
 
     Raises ``DataError`` if the repository is a shallow clone, which does not know all commits.
     """
@@ -50,13 +50,13 @@ def in_history(repository: Path) -> set[str]:
 
 
 def in_evidence(store: Store) -> set[str]:
-    """What the entries that runs published to a remote name; raises as a store does."""
+    """The objects that the entries of published runs in a remote name; raises as a store does."""
     keys = [key for kind in _EVIDENCE for key in store.keys(f"{FOLDER}/{kind}")]
     return set[str]().union(*map(in_text, _read(store, keys)))
 
 
 def in_entries(store: Store, keys: Iterable[str]) -> Mapping[str, set[str]]:
-    """What entries of the run cache name, by key."""
+    """The objects that entries of the run cache name, by key."""
     known = list(keys)
     return dict(zip(known, map(in_text, _read(store, known)), strict=True))
 

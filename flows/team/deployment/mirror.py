@@ -41,7 +41,7 @@ class Mirror:
         return found.stdout.decode().strip()
 
     def follows(self, later: str, earlier: str) -> bool:
-        """Whether ``earlier`` is an ancestor of ``later``."""
+        """Return whether ``earlier`` is an ancestor of ``later``."""
         return git.tried(self.folder, "merge-base", "--is-ancestor", earlier, later).returncode == 0
 
     def changed(self, before: str, after: str) -> tuple[str, ...]:

@@ -27,8 +27,7 @@ from flows import processes, storage
 from flows.guard.lock import held
 from flows.parameters import Jobs, Targets
 from flows.storage import DEFAULT, REMOTE, absolute
-from flows.team.deployment.branch import SHORT, Clone
-from flows.team.deployment.results import summary_files, summary_lines
+from flows.team.deployment.branch import SHORT, Clone, summary_files, summary_lines
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output
 from ground.io import DataError, PathfinderError, write_text

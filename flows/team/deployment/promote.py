@@ -23,9 +23,9 @@ from evidence.dvc.pipeline import value_at
 from evidence.dvc.stores import FOLDER, object_key
 from flows import storage
 from flows.guard.lock import held
+from flows.team.deployment.branch import summary_files
 from flows.team.deployment.mirror import Mirror
 from flows.team.deployment.nightly import origin_of
-from flows.team.deployment.results import summary_files
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output
 from ground.hashing import digest_chunks

@@ -1,4 +1,4 @@
-"""What the Prefect server keeps for this folder: the work pool, deployments and schedules."""
+"""Objects of this folder on the Prefect server: the work pool, deployments and schedules."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _form(schedule: Any, active: bool) -> dict[str, Any]:
 
 
 def wait_for_worker(client: SyncPrefectClient, root: Path, since: datetime, seconds: float) -> bool:
-    """Whether this folder's worker reports to the server within ``seconds``."""
+    """Return whether this folder's worker reports to the server within ``seconds``."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         workers = client.read_workers_for_work_pool(pool_name(root))

@@ -37,7 +37,7 @@ def tell(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
 
 
 def _error(state: State[Any]) -> BaseException | None:
-    """The exception that ended the run; ``None`` in a process other than that of the flow."""
+    """The exception that ended the run; ``None`` in a process other than the flow's."""
     found = state.data if isinstance(state.data, BaseException) else None
     if found is None and state.data is not None:
         result = state.result(raise_on_failure=False)

@@ -59,9 +59,9 @@ class Notice:
 
 
 def notice(run: str, error: BaseException | None, message: str, lines: Sequence[str]) -> Notice:
-    """The notice of a run that ended with ``error``; that of a ``StagesFailed`` names the stages and their reasons.
+    """The notice of a run that ended with ``error``; for a ``StagesFailed`` it names the stages and their reasons.
 
-    ``message`` is that of the run's final state, and ``lines`` are the last ones of the run's log.
+    ``message`` belongs to the run's final state, and ``lines`` end the run's log.
     """
     failures: dict[str, str] = getattr(error, "failures", {})
     stage = next(iter(failures), "")
@@ -71,7 +71,7 @@ def notice(run: str, error: BaseException | None, message: str, lines: Sequence[
 
 
 def killed_notice(run: str, stages: Sequence[str], cause: str, root: Path, lines: Sequence[str]) -> Notice:
-    """The notice of a run whose process was killed while ``stages`` ran in ``root``; ``lines`` are those of the run."""
+    """The notice of a run whose process was killed while ``stages`` ran in ``root``; ``lines`` end the run's log."""
     printed = _tail(root / log_path(stages[0])) if stages else ()
     return Notice(run, ", ".join(stages), cause, _shown(printed or lines), remedy("killed"), "was killed")
 
@@ -88,7 +88,7 @@ def tags(names: Iterable[str]) -> list[dict[str, str]]:
 
 
 def remedy(text: str) -> str:
-    """What to do about a failure, in one line."""
+    """Advice about a failure, in one line."""
     return next((advice for pattern, advice in _REMEDIES if re.search(pattern, text)), _OTHERWISE)
 
 

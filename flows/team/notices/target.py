@@ -1,4 +1,4 @@
-"""Where notices go: a block of the Prefect server, which holds the address and its secrets."""
+"""The receiver of notices: a block of the Prefect server, which holds the address and its secrets."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Assets:
         self._always = {"profile": profile} if profile else {}
 
     def emit(self, names: Iterable[str], state: str) -> None:
-        """Emit one event per output of the stages ``names``, whose outputs are current; ``state`` is that of the run.
+        """Emit one event per output of the stages ``names``, whose outputs are current because of ``state``.
 
         A dvc.lock that cannot be read gives no events: they must not fail a stage that succeeded.
         """

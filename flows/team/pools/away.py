@@ -128,7 +128,7 @@ class Away(Places):
             drop(self.root, {name})
         if self.dvc.restore(name) is None:
             raise DataError(
-                f"{name}: the worker's result is not that of the inputs here; run it with `pool: here` in {FILE} "
+                f"{name}: the worker's result does not belong to the inputs here; run it with `pool: here` in {FILE} "
                 "and compare the two records"
             )
         compare(self.root, name, made)
@@ -234,7 +234,7 @@ class Away(Places):
         return any(worker.status == WorkerStatus.ONLINE for worker in workers)
 
     def _made(self, name: str, run: FlowRun) -> Made:
-        """What a run of a worker handed back; raises the error of one that did not complete."""
+        """The result that a worker's run handed back; raises the error of a run that did not complete."""
         state, pool = run.state or Pending(), self.needs[name].pool
         message = printable(" ".join((state.message or state.name or "").split()))
         said = f"{name} in pool {pool}: {message} ({_link(run)})"

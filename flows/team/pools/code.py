@@ -43,7 +43,7 @@ def committed(root: Path, graph: Graph, stages: Iterable[str]) -> str:
 
 
 def changed_params(root: Path) -> str:
-    """The text of params.yaml if it is not that of the commit, otherwise nothing."""
+    """The text of params.yaml if it differs from the commit's, otherwise nothing."""
     text = (root / PARAMS_FILE).read_text(encoding="utf-8") if (root / PARAMS_FILE).exists() else ""
     return "" if text == git("show", f"HEAD:./{PARAMS_FILE}", root=root) else text
 

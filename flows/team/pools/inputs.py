@@ -31,7 +31,7 @@ def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
     """Put the inputs of a stage into the folder; returns the number of objects of outs.
 
     The folder forgets its own result of the stage: DVC takes it from the run cache, or runs the stage. Raises
-    ``DataError`` if dvc.yaml has no such stage, or the remote lacks an object or has it with other bytes.
+    ``DataError`` if dvc.yaml has no such stage, or the remote lacks an object or has different bytes.
     """
     root, stages = dvc.root, read_pipeline(dvc.root)
     if name not in stages:

@@ -1,4 +1,4 @@
-"""What a worker made of a stage: handed back as an artifact of its flow run, and fetched by the flow that waits.
+"""The result of a stage on a worker: handed back as an artifact of its flow run, and fetched by the flow that waits.
 
 The artifact is the authority: bytes from the bucket are taken only if they have the digests that it names.
 """
@@ -59,7 +59,7 @@ class Made:
             content = json.loads(rows) if isinstance(rows, str) else rows
             found = [(str(row["kind"]), str(row["path"]), str(row["digest"])) for row in content]
         except (ValueError, TypeError, KeyError) as error:
-            raise DataError(f"artifact {KEY}: not the one that a worker's stage makes ({error})") from error
+            raise DataError(f"artifact {KEY}: a worker's stage makes a different one ({error})") from error
 
         def part(kind: str) -> dict[str, str]:
             return {path: text for each, path, text in found if each == kind}

@@ -66,7 +66,7 @@ def stage(
     Args:
         name: The stage.
         commit: The commit whose code runs; git's origin has it.
-        params: The text of params.yaml; empty for that of the commit.
+        params: The text of params.yaml; empty for the commit's own.
         inputs: The outs of the stages before it, as dvc.lock has them, by stage.
         force: Run the stage even if its result for these inputs is known.
         remote: Where the flow stores results; the worker must use the same place.

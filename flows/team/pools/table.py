@@ -39,7 +39,7 @@ class Line(Section):
     slots: dict[str, Annotated[int, Field(ge=1)]] | None = None
 
     def matches(self, stage: str, profile: str) -> bool:
-        """Whether the line is about this stage of this profile."""
+        """Return whether the line is about this stage of this profile."""
         return fnmatchcase(profile, self.profile) and fnmatchcase(stage, self.stage)
 
 
@@ -69,7 +69,7 @@ class Needs:
 
     @property
     def is_here(self) -> bool:
-        """Whether the stage runs in the folder of the flow."""
+        """True if the stage runs in the folder of the flow."""
         return self.pool == HERE
 
     @property
@@ -79,7 +79,7 @@ class Needs:
 
 
 def needs(root: Path, stages: Iterable[str]) -> dict[str, Needs]:
-    """The needs of each stage; each value is that of the first line that matches the stage and has the value.
+    """The needs of each stage; each value comes from the first line that matches the stage and has it.
 
     Raises ``DataError`` if the file is not valid. Without the file, every stage runs here.
     """
