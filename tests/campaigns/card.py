@@ -19,7 +19,7 @@ import torch
 import yaml
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from flows.profiles import render
+from pathfinder.planning.profiles import render
 from ground.io import PathfinderError, write_json, write_text
 from infra.doctor.cards import VLLM
 from pathfinder.benchmarks.readers import read_processbench
