@@ -134,25 +134,25 @@ def score(
     that kind; the reward is the probability that it is correct. Higher is better.
     """
     from ground.progress import Progress
-    from pathfinder.baselines.named import open_named
-    from pathfinder.prm import score_lines
+    from pathfinder.baselines.opening import open_named
+    from pathfinder.prm import results
     from pathfinder.tree.passes import Mode
 
     if as_json and pretty:
         raise typer.BadParameter("--json and --pretty are two forms of output; give one of them")
-    solutions = score_lines.read_solutions(file)
+    solutions = results.read_solutions(file)
     with (
         open_named(model, revision, dtype, url, system, Mode(mode), preset) as scorer,
         Progress("score", len(solutions), "solutions") as progress,
     ):
-        for part in score_lines.batched(solutions):
+        for part in results.batched(solutions):
             for solution, scores in zip(part, scorer.score(part, progress.advance), strict=True):
                 if pretty:
-                    typer.echo(score_lines.render_scores(solution, scores, has_colour(sys.stdout)))
+                    typer.echo(results.render_scores(solution, scores, has_colour(sys.stdout)))
                 elif form == "scores":
-                    show_row(score_lines.score_row(solution, scores))
+                    show_row(results.score_row(solution, scores))
                 else:
-                    show_row(score_lines.prediction(form, solution, scores))
+                    show_row(results.prediction(form, solution, scores))
 
 
 @app.command(rich_help_panel=BENCHMARKS)
@@ -176,7 +176,7 @@ def rerank(
     vote) and all rewards.
     """
     from ground.progress import Progress
-    from pathfinder.baselines.named import open_named
+    from pathfinder.baselines.opening import open_named
     from pathfinder.policy.rerank import read_candidates, reranked
 
     given = read_candidates(file)
@@ -215,7 +215,7 @@ def serve(
 
     PATHFINDER_SERVE_TOKEN in the environment is a token that clients must send: `Authorization: Bearer TOKEN`.
     """
-    from pathfinder.baselines.named import open_named
+    from pathfinder.baselines.opening import open_named
     from pathfinder.prm.batching import Batcher, parts_of, threads_for
     from pathfinder.prm.gate import is_own
     from pathfinder.prm.serving import http_server, listening, make_app

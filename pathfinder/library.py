@@ -9,10 +9,10 @@ from typing import Literal, Self
 import torch
 
 from ground.io import DataError
-from pathfinder.baselines.named import named
-from pathfinder.baselines.registry import SYSTEMS
+from pathfinder.baselines.opening import named
 from pathfinder.core.steps import PRM as Scores
 from pathfinder.core.steps import Solution
+from pathfinder.prm.opening import CHECKPOINTS
 from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_solution
 from pathfinder.prm.scoring import Scorer
 from pathfinder.sources.named_models import published_name
@@ -54,13 +54,13 @@ class PRM:
                 cannot use the device.
             TransientError: the Hub cannot be reached.
         """
-        if (system := published_name(model)) in SYSTEMS:
+        if (system := published_name(model)) is not None and system not in CHECKPOINTS:
             raise DataError(f"{model} is {system}, not a PathFinder-PRM; use `pathfinder score FILE --model {model}`")
         if mode not in list(Mode):
             raise DataError(f"unknown mode {mode!r}; expected one of {', '.join(Mode)}")
         where = None if device == "auto" else _usable(device)
         found = named(model, revision, dtype)
-        scorer = Scorer(found.folder, preset, found.dtype, mode=Mode(mode), where=where)
+        scorer = Scorer(found.model, preset, found.dtype, mode=Mode(mode), where=where)
         found.warn()
         return cls(scorer)
 

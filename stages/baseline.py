@@ -18,8 +18,8 @@ from pathfinder.baselines.evaluate import evaluate
 from pathfinder.baselines.registry import system as system_named
 from pathfinder.benchmarks.evaluation import BenchmarkName
 from pathfinder.core.params import load_params
-from pathfinder.prm import on_prmbench, on_processbench
-from pathfinder.prm.checkpoints import CHECKPOINTS
+from pathfinder.prm.evaluate import evaluate_prmbench, evaluate_processbench
+from pathfinder.prm.opening import CHECKPOINTS
 
 RAW = Path("artifacts/raw")
 
@@ -29,7 +29,7 @@ def main(system: Annotated[str, "a published PRM of docs/baselines.md"], benchma
     """Run the stage."""
     params = load_params()
     if system in CHECKPOINTS:
-        ours = {"processbench": on_processbench.evaluate, "prmbench": on_prmbench.evaluate}
+        ours = {"processbench": evaluate_processbench, "prmbench": evaluate_prmbench}
         print(ours[benchmark](system, params))
         return
     published = system_named(system)

@@ -19,13 +19,13 @@ from typing import Annotated
 
 from evidence.record.stage import stage
 from pathfinder.core.params import load_params
-from pathfinder.prm.on_prmbench import evaluate
+from pathfinder.prm.evaluate import evaluate_prmbench
 
 
 @stage
 def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> None:
     """Run the stage."""
-    print(evaluate(run, load_params()))
+    print(evaluate_prmbench(run, load_params()))
 
 
 if __name__ == "__main__":

@@ -26,10 +26,9 @@ from pathfinder.models.footprint import require
 from pathfinder.policy.best_of_n import best_of_n
 from pathfinder.policy.evaluate import BEST_OF_N, SearchJob, read_problems, score_all, search_all, search_preset
 from pathfinder.policy.serving import POLICY, deciding, policy_servers
-from pathfinder.prm.checkpoints import FETCHED, model_of, titles_of
-from pathfinder.prm.opening import cards_needed
+from pathfinder.prm.evaluate import decisive
+from pathfinder.prm.opening import FETCHED, cards_needed, model_of, titles_of
 from pathfinder.prm.readings import preset_of
-from pathfinder.prm.run_scores import decisive
 
 SAMPLES = Path("artifacts/predictions/sample.jsonl")
 PREDICTIONS = Path("artifacts/predictions/search")

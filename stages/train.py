@@ -76,7 +76,7 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
         torch.set_num_threads(1)  # a fixed order of sums: the same bytes for any number of cores
     processes = launch.join(cpu=model.device() == "cpu")
     is_first = processes.is_main_process
-    base = folders.resolve(BASE)
+    base = folders.open_model(BASE).files
     learnt = Learnt(run, _base_model(), io.sha256_file(TRAIN), share, mix_seed)
     progress = PROGRESS / _identity(learnt, settings)
     tokenizer = tokens.load_tokenizer(base)

@@ -24,6 +24,7 @@ from ground import io
 from ground.io import DataError, read_json, read_jsonl
 from pathfinder.core.params import Source, load_params
 from pathfinder.core.prompts import VARIANTS
+from pathfinder.models.folders import open_model
 from pathfinder.models.model import load_model
 from pathfinder.models.tokens import ChatFrame, load_tokenizer, neutralise
 from pathfinder.sources.catalogue import _visible
@@ -58,13 +59,14 @@ def test_code_that_a_model_s_configuration_names_is_not_run(model: Path, tmp_pat
     classes = {"AutoConfig": "configuration_evil.Evil", "AutoModelForCausalLM": "modeling_evil.Evil"}
     edit_json(model / "config.json", auto_map=classes)
     edit_json(model / "tokenizer_config.json", auto_map={"AutoTokenizer": ["tokenization_evil.Evil", None]})
-    assert load_model(model).num_parameters() == load_model(MODEL).num_parameters()
+    assert load_model(open_model(model)).num_parameters() == load_model(open_model(MODEL)).num_parameters()
     assert load_tokenizer(model).encode("a b") == load_tokenizer(MODEL).encode("a b")
     edit_json(model / "tokenizer_config.json", tokenizer_class="Evil")
     edit_json(model / "config.json", model_type="evil")
-    for load in (load_model, load_tokenizer):
-        with pytest.raises(DataError):
-            load(model)
+    with pytest.raises(DataError):
+        load_model(open_model(model))
+    with pytest.raises(DataError):
+        load_tokenizer(model)
     assert not trace.exists()
 
 
@@ -75,10 +77,10 @@ def test_an_index_that_names_other_files_than_safetensors_is_refused(model: Path
     weights = dict.fromkeys(load_file(model / "a.safetensors"), "a.safetensors")
     index = model / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": weights}))
-    assert load_model(model).num_parameters() == load_model(MODEL).num_parameters()
+    assert load_model(open_model(model)).num_parameters() == load_model(open_model(MODEL)).num_parameters()
     index.write_text(json.dumps({"metadata": {}, "weight_map": weights | {"lm_head.weight": file}}))
     with pytest.raises(DataError, match="no safetensors files of its folder"):
-        load_model(model)
+        load_model(open_model(model))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_a_setting_of_config_json_that_transformers_cannot_use_is_one_line(
     """The first names code of the Hub, which is not fetched."""
     edit_json(model / "config.json", **setting)
     with pytest.raises(DataError, match=r"the model cannot be loaded \(.+\)"):
-        load_model(model)
+        load_model(open_model(model))
 
 
 @pytest.mark.parametrize(

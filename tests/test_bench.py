@@ -22,7 +22,7 @@ from pathfinder.benchmarks.grade import grade
 from pathfinder.benchmarks.readers import CLASSES, Loaded, PRMBenchItem, ProcessBenchItem
 from pathfinder.cli import app
 from pathfinder.core.steps import Verdicts
-from pathfinder.models.description import MODEL_FILE
+from pathfinder.models.folders import MODEL_FILE
 from pathfinder.policy import choosing
 from pathfinder.prm.scoring import Scorer
 from pathfinder.sources.named_models import PUBLISHED

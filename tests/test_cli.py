@@ -187,7 +187,7 @@ def test_a_file_without_solutions_is_refused(rows: str) -> None:
 
 
 def test_rows_are_printed_while_later_ones_are_scored(rows: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pathfinder.prm.score_lines.PRINTED", 1)
+    monkeypatch.setattr("pathfinder.prm.results.PRINTED", 1)
     save_prm(Path("model"))
     whole = scored("in.jsonl")
     done = cli.invoke(app, ["score", "-", "--model", "model"], input=rows)

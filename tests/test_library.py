@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from ground.io import write_json
 from pathfinder import PRM, DataError, ScoredSolution, ScoredStep, Solution, open_prm
-from pathfinder.baselines.named import named, open_named
+from pathfinder.baselines.opening import named, open_named
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.cli import app
-from pathfinder.models.description import MODEL_FILE
+from pathfinder.models.folders import MODEL_FILE
 from pathfinder.prm.serving import StepOut
 from pathfinder.sources.named_models import PUBLISHED, model_folder
 from tests.baselines.model_folders import FOLDERS

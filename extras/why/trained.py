@@ -19,8 +19,7 @@ from pathfinder.core.params import Train, load_params
 from pathfinder.core.prompts import Variant
 from pathfinder.core.records import SOFT_TREES, TREES
 from pathfinder.core.runs import Run
-from pathfinder.models.description import MODEL_FILE, variant_of
-from pathfinder.models.folders import resolve
+from pathfinder.models.folders import MODEL_FILE, open_model, variant_of
 from pathfinder.models.model import load_model
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.training.examples import read_examples
@@ -68,7 +67,7 @@ def open_learner(run: Run, folder: Path, base: Path, train: Path) -> TreeLearner
 def learner_of(trees: pl.DataFrame, base: Path, variant: Variant, settings: Train) -> TreeLearner:
     """The records of ``trees`` (``records.TREES`` or ``SOFT_TREES``), and the model in ``base``, as training begins."""
     torch.set_num_threads(1)  # a fixed order of sums, as in the train stage
-    base = resolve(base)
+    base = open_model(base).files
     tokenizer = load_tokenizer(base)
     prompter = Prompter(tokenizer, variant)
     examples = read_examples(
@@ -110,7 +109,7 @@ def repeat(learner: TreeLearner, settings: Train, folder: Path, on_step: Callabl
 
 def distance(learner: TreeLearner, trajectory: Trajectory, folder: Path) -> float:
     """The largest difference between a final weight and that of the model in ``folder``."""
-    trained: Any = load_model(folder, where="cpu")
+    trained: Any = load_model(open_model(folder), where="cpu")
     use_trees(trained)
     other = torch.cat([p.detach().reshape(-1) for p in trained.parameters()])
     return float((other - trajectory.final).abs().max()) if len(other) == len(trajectory.final) else float("inf")

@@ -15,14 +15,14 @@ from safetensors import safe_open
 from transformers import AutoConfig, LlamaModel, MistralModel, PreTrainedModel, Qwen2Model
 
 from ground.io import DataError, read_json
-from pathfinder.models.folders import read_config
+from pathfinder.models.folders import OpenedModel
 from pathfinder.models.model import device, read_model
 from pathfinder.tree.attention import use_trees
 
 CLASSES: dict[str, Any] = {"qwen2": Qwen2Model, "mistral": MistralModel, "llama": LlamaModel}
 ADAPTER, TOKENIZER = "lora", "tokenizer"
 """The parts of a model folder that may come from another repository: a LoRA adapter, as PEFT saves it, and tokenizer
-files (``resolve_part``)."""
+files (``OpenedModel.part``)."""
 _PREFIX = "base_model.model.model."
 _MOST = 2**31
 
@@ -62,22 +62,20 @@ class Shards:
             return torch.stack([part[row].float() for row in rows])
 
 
-def load_backbone(folder: Path, dtype: str, adapter: Path | None = None) -> PreTrainedModel:
-    """Load the transformer below the head, switched to trees and in evaluation mode.
-
-    A LoRA adapter (a folder) is merged in float32.
+def load_backbone(model: OpenedModel, dtype: str) -> PreTrainedModel:
+    """Load the transformer below the head, switched to trees and in evaluation mode; merge its LoRA adapter, if any.
 
     Raises ``DataError`` for another architecture, missing weights, or an adapter that cannot be merged.
     """
-    kind = read_config(folder).get("model_type")
+    kind = model.config.content.get("model_type")
     if not isinstance(kind, str) or kind not in CLASSES:
-        raise DataError(f"{folder}: model type {kind!r:.80}; expected one of {', '.join(CLASSES)}")
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-    model = read_model(CLASSES[kind], folder, dtype, config=config)
-    if adapter is not None:
-        _merge(model, adapter)
-    use_trees(model)
-    return model.to(device()).eval()  # type: ignore[no-any-return]
+        raise DataError(f"{model.folder}: model type {kind!r:.80}; expected one of {', '.join(CLASSES)}")
+    config = AutoConfig.from_pretrained(model.files, trust_remote_code=False)
+    backbone = read_model(CLASSES[kind], model.files, dtype, config=config)
+    if (adapter := model.part(ADAPTER)) is not None:
+        _merge(backbone, adapter)
+    use_trees(backbone)
+    return backbone.to(device()).eval()  # type: ignore[no-any-return]
 
 
 def longest(config: Any) -> int:

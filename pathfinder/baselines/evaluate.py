@@ -25,8 +25,9 @@ from pathfinder.core.params import Params, Score
 from pathfinder.core.prompts import FIRST_LABELS
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.engines.workers import Chunk, OnDone, Work, chunk_folder
+from pathfinder.models.folders import open_model
 from pathfinder.models.footprint import require
-from pathfinder.prm.run_scores import decisive, forget, score_chunks, scores_to_json, workers_of
+from pathfinder.prm.evaluate import decisive, forget, score_chunks, scores_to_json, workers_of
 
 Scores = list[list[StepScore]]
 """The scores of each solution's steps; none for a solution longer than the model's context."""
@@ -45,7 +46,9 @@ class BaselineJob:
     def open(self) -> Iterator[Work]:
         """Load the PRM."""
         methods = _methods(self.system, self.benchmark)
-        scorer = BaselineScorer(self.model, methods[AUTHORS], self.settings.dtype, self.settings.token_budget)
+        scorer = BaselineScorer(
+            open_model(self.model), methods[AUTHORS], self.settings.dtype, self.settings.token_budget
+        )
         scorers = {convention: scorer.using(method) for convention, method in methods.items()}
 
         def work(chunk: Chunk, on_done: OnDone) -> list[Any]:

@@ -5,37 +5,36 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 
 import torch
 
 from pathfinder.baselines.adapter import Method, Text
-from pathfinder.baselines.backbone import ADAPTER, TOKENIZER, Shards, load_backbone, longest
+from pathfinder.baselines.backbone import TOKENIZER, Shards, load_backbone, longest
 from pathfinder.core.steps import Candidates, RoundScorer, Solution, StepScore
-from pathfinder.models.folders import resolve, resolve_part
+from pathfinder.models.folders import OpenedModel
 from pathfinder.models.model import DTYPES
 from pathfinder.models.tokens import open_tokenizer
-from pathfinder.prm.chunks import chunks, split
+from pathfinder.prm.readings import chunks, split
 from pathfinder.tree.layout import Backend, TreeBatch, backend_on, batch_trees
 from pathfinder.tree.packing import pack
 from pathfinder.tree.tree import build_tree
 
 
 class BaselineScorer:
-    """A published PRM's model folder, used by ``method``. Raises ``DataError`` if the folder does not fit."""
+    """A published PRM, used by ``method``. Raises ``DataError`` if the model's folder does not fit."""
 
     def __init__(
         self,
-        folder: Path,
+        model: OpenedModel,
         method: Method,
         dtype: str = "float32",
         token_budget: int = 16384,
         backend: Backend | None = None,
     ) -> None:
-        self._path = resolve(folder)
-        self._tokenizer = resolve_part(folder, TOKENIZER) or self._path
+        self._files = model.files
+        self._tokenizer = model.part(TOKENIZER) or model.files
         self._use(method)  # first: the wrong folder is refused before its weights are loaded
-        self._model = load_backbone(self._path, dtype, resolve_part(folder, ADAPTER))
+        self._model = load_backbone(model, dtype)
         self._dtype, self._budget = DTYPES[dtype], token_budget
         self._backend = backend or backend_on(self._model.device)
         self._longest = longest(self._model.config)
@@ -49,7 +48,7 @@ class BaselineScorer:
     def _use(self, method: Method) -> None:
         self._method = method
         self._text = Text(open_tokenizer(self._tokenizer), *method.adapter.forbidden)
-        self._head = method.adapter.head(self._text, Shards(self._path))
+        self._head = method.adapter.head(self._text, Shards(self._files))
 
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None

@@ -19,18 +19,17 @@ from typing import Any, Literal, get_args
 from ground.hashing import digest_path
 from ground.io import DataError, digest_of, remove, write_jsonl
 from pathfinder.baselines.evaluate import BaselineJob
-from pathfinder.baselines.named import Named
+from pathfinder.baselines.opening import Named
 from pathfinder.baselines.registry import system as system_named
 from pathfinder.bench.rows import Paper, Row, judged_rows
 from pathfinder.bench.search import SearchOptions, bench_search
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation, read_evaluation
 from pathfinder.core.params import CriticSettings, Preset, Score
-from pathfinder.core.steps import Solution, StepScore, Verdicts
+from pathfinder.core.steps import Solution, Verdicts
 from pathfinder.engines.workers import STATE, Job, chunk_folder
 from pathfinder.judge.critics import Critic, ask
-from pathfinder.prm import on_prmbench, rules
+from pathfinder.prm.evaluate import RULES, ScoreJob, Scores, score_chunks, verdicts, workers_of
 from pathfinder.prm.readings import preset_of
-from pathfinder.prm.run_scores import ScoreJob, score_chunks, workers_of
 from pathfinder.tree.passes import Mode
 
 Name = Literal["processbench", "prmbench", "search"]
@@ -38,7 +37,6 @@ BENCHMARKS: dict[str, Name] = {name: name for name in get_args(Name)}
 RULE_OF_PAPER = {"processbench": "pass1", "prmbench": "official"}
 """The rules of the paper's figures of its own models: the published runners read only the labels."""
 Evaluation = ProcessBenchEvaluation | PRMBenchEvaluation
-Scores = list[list[StepScore]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +84,7 @@ def bench_prm(
     Raises ``DataError`` for a bad row of a benchmark, or a model, policy or server that does not fit.
     """
     scoring = model.settings(url).model_copy(update={"processes": 0})
-    identity = {"model": digest_path(model.folder).sha256, "dtype": model.dtype, "system": model.system}
+    identity = {"model": digest_path(model.model.folder).sha256, "dtype": model.dtype, "system": model.system}
     kept = f"bench/{digest_of(identity | {'served': bool(url)})[:16]}"
     evaluations = {name: selection.read(name) for name in names if name != "search"}
     task = search.read(selection.data / "search", selection.limit) if "search" in names else None
@@ -140,20 +138,16 @@ Judged = Iterator[tuple[str, list[Verdicts]]]
 
 
 def _ours(model: Named, evaluation: Evaluation, scoring: Score, kept: str) -> Judged:
-    both = _scored(model, evaluation, scoring, kept, "default", Mode.BOTH)
-    if isinstance(evaluation, ProcessBenchEvaluation):
-        for rule in rules.RULES:
-            yield rule, [Verdicts([rules.is_correct(step, rule) for step in steps]) for steps in both]
-        return
-    official = _scored(model, evaluation, scoring, kept, preset_of("prmbench", "official"), Mode.FIRST)
-    for rule in on_prmbench.RULES:
-        found = official if rule == "official" else both
-        yield rule, [Verdicts([on_prmbench.is_correct(step, rule, 0.5) for step in steps]) for steps in found]
+    scores = _scored(model, evaluation, scoring, kept, "default", Mode.BOTH)
+    for rule in RULES[evaluation.benchmark]:
+        if rule == "official":
+            scores = _scored(model, evaluation, scoring, kept, preset_of("prmbench", "official"), Mode.FIRST)
+        yield rule, verdicts(scores, rule)
 
 
 def _scored(model: Named, evaluation: Evaluation, scoring: Score, kept: str, preset: str, mode: Mode) -> Scores:
     name = evaluation.benchmark
-    job = ScoreJob(model.folder, scoring, preset, mode, None)
+    job = ScoreJob(model.model.folder, scoring, preset, mode, None)
     title = name if preset == "default" else f"{name}, rule official"
     (scores,) = _chunks(job, evaluation, scoring, kept, {title: ""}, {"preset": preset, "mode": mode})
     return scores
@@ -162,7 +156,7 @@ def _scored(model: Named, evaluation: Evaluation, scoring: Score, kept: str, pre
 def _published(model: Named, evaluation: Evaluation, scoring: Score, kept: str) -> Judged:
     name, system = evaluation.benchmark, system_named(model.system or "")
     conventions = system.conventions(name)
-    job = BaselineJob(system, model.folder, name, scoring)
+    job = BaselineJob(system, model.model.folder, name, scoring)
     titles = {f"{name}, rule {convention}": f"{convention}-" for convention in conventions}
     for convention, scores in zip(conventions, _chunks(job, evaluation, scoring, kept, titles, {}), strict=True):
         rule = system.method(name, convention).rule

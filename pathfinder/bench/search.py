@@ -14,8 +14,7 @@ from typing import Any
 
 from ground.hashing import digest_path
 from ground.io import DataError, digest_of
-from pathfinder.baselines.named import Named
-from pathfinder.baselines.opening import open_prm
+from pathfinder.baselines.opening import Named, open_prm
 from pathfinder.bench.rows import Paper, Row, search_rows
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.grading import GradingPreset
@@ -105,7 +104,7 @@ def bench_search(model: Named, scoring: Score, task: SearchTask, kept: str, subs
         folder = chunk_folder(f"{kept}/sample", drawing, [])
         drawn = draw_all(loaded.items, workers, folder, settings.batch_size, "search: whole solutions")
     samples, _ = grade_all(loaded.items, drawn)
-    guide = partial(open_prm, model.folder, scoring, model.system, preset=preset_of("search", settings.preset))
+    guide = partial(open_prm, model.model.folder, scoring, model.system, preset=preset_of("search", settings.preset))
     cards = cards_needed(scoring)
     with (
         policy_servers(settings, 0 if cards else 1, cards, lambda: None) as (urls, count),

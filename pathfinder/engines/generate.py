@@ -21,9 +21,9 @@ from torch import Tensor
 from ground.io import DataError
 from pathfinder.core.prompts import END_OF_TURN
 from pathfinder.engines.sampling import Completion, Sampling
-from pathfinder.models.folders import resolve
+from pathfinder.models.folders import open_model
 from pathfinder.models.model import load_model
-from pathfinder.models.tokens import load_tokenizer, special_strings
+from pathfinder.models.tokens import special_strings
 
 _ROWS = 512
 _SPARE_SHARE = 0.75  # the cache is compacted once fewer than this share of its rows are in use
@@ -34,9 +34,10 @@ class Generator:
     """A causal language model and its tokenizer. Raises ``DataError`` if neither defines an end token."""
 
     def __init__(self, folder: Path) -> None:
-        self.tokenizer = load_tokenizer(resolve(folder))
+        opened = open_model(folder)
+        self.tokenizer = opened.tokenizer
         self.specials = special_strings(self.tokenizer)
-        self._model: Any = load_model(folder)
+        self._model: Any = load_model(opened)
         self._ends = _end_ids(self._model, self.tokenizer)
         self._pad = min(self._ends)
         self._longest = int(getattr(self._model.config, "max_position_embeddings", 2**31))

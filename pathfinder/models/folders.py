@@ -1,58 +1,130 @@
-"""Model folders: where their files are and what their config.json says. Nothing is loaded."""
+"""Model folders. ``open_model`` opens one at the door: it finds the files, reads their JSON, and loads no weights.
+
+The ``OpenedModel`` travels from there to all that loads or describes the model, so nothing looks for a file twice.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ground.io import DataError, read_json
-from pathfinder.core.hub import cached_folder, read_hub_model
+from pathfinder.core.hub import HubModel, cached_folder, read_hub_model
+from pathfinder.core.prompts import VARIANTS, Variant
+from pathfinder.models.tokens import LabelIds, label_ids, load_tokenizer, refuse_without_labels, refuse_without_rows
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+MODEL_FILE = "pathfinder.json"
+"""The description of a trained PRM in its folder."""
 
 
-def resolve(folder: Path) -> Path:
-    """The folder with the model's files: ``folder``, or its commit in the Hub's cache if ``folder`` points there.
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A model's config.json, read once. ``content`` is the whole object; ``folder`` names the model in messages."""
 
-    Needs no network. Raises ``DataError`` if it is not a model folder, or the cache lacks a file.
+    folder: Path
+    content: Mapping[str, Any]
+
+    @property
+    def dtype(self) -> Literal["bfloat16", "float32"]:
+        """The precision of the files; float16 counts as "float32"."""
+        stored = self.content.get("dtype") or self.content.get("torch_dtype")
+        return "bfloat16" if stored == "bfloat16" else "float32"
+
+    @property
+    def positions(self) -> int:
+        """The longest text in tokens. Raises ``DataError`` if the file does not say."""
+        value = self.content.get("max_position_embeddings")
+        if type(value) is not int or value < 1:
+            raise DataError(
+                f"{self.folder}: config.json has max_position_embeddings {value!r:.80}; expected a positive integer"
+            )
+        return value
+
+    @property
+    def rows(self) -> int | None:
+        """The rows of the vocabulary; None if the file does not say, which the loader of the model reports."""
+        value = self.content.get("vocab_size")
+        return value if type(value) is int else None
+
+
+@dataclass(frozen=True)
+class OpenedModel:
+    """A model folder whose files were found and whose config.json was read."""
+
+    folder: Path
+    """The folder as the caller named it, for messages."""
+    files: Path
+    """The folder with the files: ``folder``, or its commit in the Hub's cache."""
+    origin: HubModel | None
+    """The repository that ``folder`` points to, if it holds no files itself."""
+    config: Configuration
+
+    @property
+    def is_described(self) -> bool:
+        """True if the folder has the description that training writes."""
+        return (self.files / MODEL_FILE).exists()
+
+    @cached_property
+    def variant(self) -> Variant:
+        """The PRM's variant. Raises ``DataError`` if its description names an unknown one."""
+        return variant_of(self.files)
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """The tokenizer with its chat template. Raises ``DataError`` as ``load_tokenizer`` does."""
+        return load_tokenizer(self.files)
+
+    @cached_property
+    def labels(self) -> LabelIds:
+        """Ids of a PRM's label tokens. Raises ``DataError`` if the tokenizer lacks one, or the model a row."""
+        refuse_without_labels(self.tokenizer, self.folder)
+        refuse_without_rows(self.tokenizer, self.files, self.config.rows)
+        return label_ids(self.tokenizer)
+
+    def part(self, name: str) -> Path | None:
+        """The folder of a part of the model, such as ``lora`` or ``tokenizer``; None if the model has no such part.
+
+        The part is a folder below ``folder`` or, with the model, in the Hub's cache. A part of ``folder`` may itself
+        point to another repository (docs/baselines.md). Raises ``DataError`` if the cache lacks a file.
+        """
+        part = self.folder / name
+        if (model := read_hub_model(part)) is not None:
+            return cached_folder(part, model)
+        inside = part if part.is_dir() else self.files / name
+        return inside if inside.is_dir() else None
+
+
+def open_model(folder: Path) -> OpenedModel:
+    """Find the files of the model in ``folder``, or in the Hub's cache if ``folder`` points there. Needs no network.
+
+    Raises ``DataError`` if it is not a model folder, the cache lacks a file, or config.json is no JSON object.
     """
-    model = read_hub_model(folder)
-    if model is not None:
-        return cached_folder(folder, model)
-    if not (folder / "config.json").exists():
+    origin = read_hub_model(folder)
+    if origin is not None:
+        files = cached_folder(folder, origin)
+    elif (folder / "config.json").exists():
+        files = folder
+    else:
         raise DataError(f"{folder}: no config.json; expected a model folder (the download stage makes them)")
-    return folder
-
-
-def resolve_part(folder: Path, name: str) -> Path | None:
-    """The folder of a part of a model, such as ``lora`` or ``tokenizer``; ``None`` if the model has no such part.
-
-    The part is a folder below ``folder`` or, with the model, in the Hub's cache. A part of ``folder`` may itself point
-    to another repository (docs/baselines.md). Raises ``DataError`` as ``resolve`` does.
-    """
-    part = folder / name
-    if (model := read_hub_model(part)) is not None:
-        return cached_folder(part, model)
-    inside = part if part.is_dir() else resolve(folder) / name
-    return inside if inside.is_dir() else None
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """The config.json of a model; raises ``DataError`` if it is no JSON object."""
-    content = read_json(folder / "config.json")
+    content = read_json(files / "config.json")
     if not isinstance(content, dict):
-        raise DataError(f"{folder / 'config.json'}: no JSON object; fetch the model's files again")
-    return content
+        raise DataError(f"{files / 'config.json'}: no JSON object; fetch the model's files again")
+    return OpenedModel(folder, files, origin, Configuration(folder, content))
 
 
-def longest_context(folder: Path) -> int:
-    """The positions of the model in ``folder`` by its config.json; raises ``DataError`` if it names none."""
-    value = read_config(resolve(folder)).get("max_position_embeddings")
-    if type(value) is not int or value < 1:
-        raise DataError(f"{folder}: config.json has max_position_embeddings {value!r:.80}; expected a positive integer")
-    return value
-
-
-def stored_dtype(folder: Path) -> str:
-    """The dtype of the files in ``folder`` by its config.json: "bfloat16" or "float32" (also for float16)."""
-    config = read_config(resolve(folder))
-    stored = config.get("dtype") or config.get("torch_dtype")
-    return "bfloat16" if stored == "bfloat16" else "float32"
+def variant_of(files: Path) -> Variant:
+    """The variant of the PRM with these files; raises ``DataError`` if its description names an unknown one."""
+    described = files / MODEL_FILE
+    if not described.exists():
+        return VARIANTS["full"]  # a published checkpoint has no such file
+    content = read_json(described)
+    name = content.get("variant") if isinstance(content, dict) else None
+    if not isinstance(name, str) or name not in VARIANTS:
+        raise DataError(f"{described}: unknown variant {name!r:.80}; expected one of {', '.join(VARIANTS)}")
+    return VARIANTS[name]

@@ -15,7 +15,7 @@ from transformers.utils import logging
 from ground.io import DataError, read_json
 from ground.text import lacks_memory
 from pathfinder.core.prompts import MASK
-from pathfinder.models.folders import resolve
+from pathfinder.models.folders import OpenedModel
 from pathfinder.models.tokens import add_label_tokens
 
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the stages show their own progress
@@ -32,25 +32,25 @@ def device() -> Literal["cpu", "cuda"]:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def load_model(folder: Path, dtype: str = "float32", *, where: str | None = None) -> PreTrainedModel:
-    """The causal language model in ``folder``, in evaluation mode, on ``where`` (default: ``device()``).
+def load_model(model: OpenedModel, dtype: str = "float32", *, where: str | None = None) -> PreTrainedModel:
+    """The causal language model of a folder, in evaluation mode, on ``where`` (default: ``device()``).
 
     On the CPU a small model sets torch to one thread, whatever ``OMP_NUM_THREADS`` says. Raises ``DataError`` for an
     unknown dtype, and for a folder without safetensors weights or with broken files.
     """
     if dtype not in DTYPES:
         raise DataError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
-    path = resolve(folder)
+    path = model.files
     if not any(path.glob("*.safetensors")):
         raise DataError(
             f"{path}: no safetensors weights; other formats are refused (they can run code). For a model of the Hub, "
             "leave `files` of its source in download.sources empty, and run the download stage again"
         )
-    model = read_model(AutoModelForCausalLM, path, dtype)
+    loaded = read_model(AutoModelForCausalLM, path, dtype)
     place = where or device()
-    if place == "cpu" and model.num_parameters() < _SMALL:
+    if place == "cpu" and loaded.num_parameters() < _SMALL:
         torch.set_num_threads(1)
-    return model.to(place).eval()  # type: ignore[no-any-return]
+    return loaded.to(place).eval()  # type: ignore[no-any-return]
 
 
 def read_model(kind: Any, path: Path, dtype: str, **more: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 from ground.io import DataError, read_json
 from pathfinder.core.manifest import MANIFEST, downloaded_sources
 from pathfinder.core.params import Lora, Source
-from pathfinder.models.folders import resolve
+from pathfinder.models.folders import open_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def shape_of(config: Any, name: str) -> Shape:
 
 def fetched_shape(folder: Path) -> Shape:
     """The shape of a model folder that a stage is about to load."""
-    return shape_of(read_json(resolve(folder) / "config.json"), str(folder))
+    return shape_of(open_model(folder).config.content, str(folder))
 
 
 def planned_shape(name: str, sources: list[Source], root: Path = Path(".")) -> Shape:

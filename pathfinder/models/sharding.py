@@ -13,7 +13,6 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedTokenizerFast
 
 from pathfinder.core.prompts import MASK
-from pathfinder.models.folders import resolve
 from pathfinder.models.model import device
 from pathfinder.models.slices import Slices, row_range
 from pathfinder.models.tokens import add_label_tokens
@@ -21,19 +20,18 @@ from pathfinder.models.tokens import add_label_tokens
 _from_config: Any = AutoModelForCausalLM.from_config
 
 
-def has_rows(folder: Path, tokenizer: PreTrainedTokenizerFast) -> bool:
-    """Whether the matrices of the model in ``folder`` have a row for each token, label tokens included."""
+def has_rows(files: Path, tokenizer: PreTrainedTokenizerFast) -> bool:
+    """Return whether the matrices of the model in ``files`` have a row for each token, label tokens included."""
     add_label_tokens(tokenizer)
-    return len(tokenizer) <= int(AutoConfig.from_pretrained(resolve(folder), trust_remote_code=False).vocab_size)
+    return len(tokenizer) <= int(AutoConfig.from_pretrained(files, trust_remote_code=False).vocab_size)
 
 
-def empty_model(folder: Path, rows: int = 0) -> Any:
-    """The network of the model in ``folder`` in float32, in evaluation mode, without memory for its parameters.
+def empty_model(files: Path, rows: int = 0) -> Any:
+    """The network of the model in ``files`` in float32, in evaluation mode, without memory for its parameters.
 
-    ``rows`` is the number of rows of its vocabulary if it differs from that of the files.
+    ``rows`` is the size of its vocabulary if the files have another one.
     """
-    path = resolve(folder)
-    config = AutoConfig.from_pretrained(path, trust_remote_code=False)
+    config = AutoConfig.from_pretrained(files, trust_remote_code=False)
     config.vocab_size = rows or config.vocab_size
     with torch.device("meta"):
         model: Any = _from_config(config, dtype=torch.float32)
@@ -42,13 +40,13 @@ def empty_model(folder: Path, rows: int = 0) -> Any:
             for name, buffer in module.named_buffers(recurse=False):
                 module._buffers[name] = torch.empty_like(buffer, device="cpu")
             model._init_weights(module)  # positional frequencies: calculated, not stored in the files
-    if (path / "generation_config.json").exists():
-        model.generation_config = GenerationConfig.from_pretrained(path)
+    if (files / "generation_config.json").exists():
+        model.generation_config = GenerationConfig.from_pretrained(files)
     return model.eval()
 
 
-def load_sharded(folder: Path, tokenizer: PreTrainedTokenizerFast, dtype: str) -> tuple[Any, list[str]]:
-    """The model in ``folder`` with the label tokens, sharded over all processes, and the label tokens that were added.
+def load_sharded(files: Path, tokenizer: PreTrainedTokenizerFast, dtype: str) -> tuple[Any, list[str]]:
+    """The model in ``files`` with the label tokens, sharded over all processes, and the label tokens that were added.
 
     Master weights are float32. ``dtype`` "bfloat16" calculates in that type and sums gradients in float32. The model
     must have a row for each token (``has_rows``), as ``model.add_labels`` explains.
@@ -56,10 +54,10 @@ def load_sharded(folder: Path, tokenizer: PreTrainedTokenizerFast, dtype: str) -
     from torch.distributed.tensor import DTensor
 
     added = add_label_tokens(tokenizer)
-    model = empty_model(folder)
+    model = empty_model(files)
     place = device()
     mesh = cut(model, dtype)
-    slices = Slices(resolve(folder).glob("*.safetensors"))
+    slices = Slices(files.glob("*.safetensors"))
     embedding = model.get_input_embeddings().weight
     mask, pad = (int(tokenizer.get_vocab()[token]) for token in (MASK, str(tokenizer.pad_token)))
     state = {}

@@ -27,7 +27,7 @@ Ids = npt.NDArray[np.int32]
 _WORD_JOINER = "\u2060"
 _SETTINGS = "tokenizer_config.json"
 _LOCAL = ("backend", "is_local", "local_files_only")
-"""What transformers 5 writes about the reading process and its own classes."""
+"""Settings that transformers 5 adds about the process that reads the files and about its own classes."""
 _PROBE = (
     "So 57 + 8 = 65, 1234567890.\n\n  12) It's \\boxed{3.25}, (x_1)\n \t caf\u00e9 cafe\u0301 \u6570\u5b66 <-- end "
 )
@@ -89,9 +89,9 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write the tokenizer's files beside the config.json in ``folder``, in words that transformers 4 knows too.
+    """Write the tokenizer's files beside the config.json in ``folder``, with settings that transformers 4 also reads.
 
-    Raises ``DataError`` if ``AutoTokenizer`` reads them differently (``open_tokenizer``).
+    Raises ``DataError`` if ``AutoTokenizer`` reads the files differently (``open_tokenizer``).
     """
     tokenizer.save_pretrained(folder)
     settings = {name: value for name, value in _settings(folder).items() if name not in _LOCAL}
@@ -156,15 +156,10 @@ def refuse_without_labels(tokenizer: PreTrainedTokenizerFast, folder: Path) -> N
         raise DataError(f"{folder}: not a PathFinder-PRM, its tokenizer lacks {' and '.join(missing)}; train it first")
 
 
-def refuse_without_rows(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Raise ``DataError`` if the tokenizer has ids for which the model in ``folder`` has no row.
-
-    A broken config.json is left to the loader of the model.
-    """
-    config = read_json(folder / "config.json") if (folder / "config.json").exists() else None
-    rows = config.get("vocab_size") if isinstance(config, dict) else None
+def refuse_without_rows(tokenizer: PreTrainedTokenizerFast, folder: Path, rows: int | None) -> None:
+    """Raise ``DataError`` if the tokenizer has ids beyond the ``rows`` of the model in ``folder`` (None: unknown)."""
     largest = max(tokenizer.get_vocab().values())
-    if type(rows) is int and largest >= rows:
+    if rows is not None and largest >= rows:
         raise DataError(
             f"{folder}: the tokenizer has the id {largest}, but config.json gives the model {rows} rows; "
             "use the tokenizer that the model was trained with"
@@ -196,7 +191,7 @@ class ChatFrame:
         self._parts = parts
 
     def encode(self, turns: Sequence[tuple[str, str]]) -> list[Ids]:
-        """Ids of each (user, answer) prompt, int32 (tokens,): those of ``apply_chat_template(tokenize=True)``.
+        """Ids of each (user, answer) prompt, int32 (tokens,), as ``apply_chat_template(tokenize=True)`` gives them.
 
         Raises ``DataError`` if the tokenizer's own pattern gives up on a text.
         """

@@ -16,7 +16,7 @@ from ground.io import DataError
 from pathfinder.core.params import Search
 from pathfinder.engines.vllm_server import gpus_of, vllm_servers
 from pathfinder.models import cards
-from pathfinder.models.folders import longest_context
+from pathfinder.models.folders import open_model
 
 POLICY = Path("artifacts/raw/models/policy")
 _LOGS = Path(".pathfinder/vllm/policy")
@@ -61,7 +61,7 @@ def policy_servers(
         if search.engine == "openai":
             yield (search.base_url,), workers
             return
-        longest = longest_context(POLICY)
+        longest = open_model(POLICY).config.positions
         with (
             cards.lease(servers, shared=search.shared_card) as mine,
             vllm_servers(POLICY, "policy", longest, search.vllm, _LOGS, mine) as urls,

@@ -1,23 +1,27 @@
-"""The part of scoring that needs no model: solutions to queries, and log-probabilities to step scores."""
+"""The parts of scoring that need no model, in process and behind a server.
+
+Solutions become chunks and queries, log-probabilities become step scores, and step scores become verdicts.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from ground.io import DataError
 from pathfinder.core.params import BenchmarkPreset
 from pathfinder.core.steps import Candidates, Solution, StepScore
-from pathfinder.models.description import variant_of
-from pathfinder.models.folders import resolve
-from pathfinder.models.tokens import load_tokenizer, refuse_without_labels, refuse_without_rows
+from pathfinder.models.folders import OpenedModel
 from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query, Reading, expected_reward, passes_for
 
 WAVE = 2
 """Steps of a solution's first wave when scoring stops early; each wave is twice as long as the one before."""
+OPEN = 64
+"""Solutions whose trunks are kept at once when scoring stops early."""
+_CHUNK = 256
+"""Solutions whose prompts are held at once."""
 
 Stop = Callable[[int, StepScore], bool]
 """Receives a solution's number and the score of its next step; True ends the scoring of that solution."""
@@ -28,18 +32,41 @@ def preset_of(benchmark: str, preset: BenchmarkPreset) -> str:
     return f"official-{benchmark}" if preset == "official" else "default"
 
 
-def open_prompter(folder: Path, preset: str) -> Prompter:
-    """The prompter of the PRM in ``folder``, whose ``pathfinder.json`` names the variant.
+def open_prompter(model: OpenedModel, preset: str) -> Prompter:
+    """The prompter of a PRM, whose ``pathfinder.json`` names the variant.
 
     Raises ``DataError`` if the preset or the variant is unknown, the tokenizer lacks a label token, or the model a row.
     """
     if preset not in PRESETS:
         raise DataError(f"unknown preset {preset!r}; expected one of {', '.join(PRESETS)}")
-    path = resolve(folder)
-    tokenizer = load_tokenizer(path)
-    refuse_without_labels(tokenizer, folder)
-    refuse_without_rows(tokenizer, path)
-    return Prompter(tokenizer, variant_of(path), PRESETS[preset])
+    return Prompter(model.tokenizer, model.variant, PRESETS[preset], model.labels)
+
+
+def chunks(solutions: Sequence[Solution], stops: bool = False) -> list[list[int]]:
+    """Indices in the chunks that are scored apart from each other, smaller ones if scoring ``stops`` early.
+
+    One problem's solutions are together, and problems of similar length. A chunk alone is cut into no further chunks.
+    """
+    by_problem: dict[str, list[int]] = {}
+    for index, solution in enumerate(solutions):
+        by_problem.setdefault(solution.problem, []).append(index)
+    length = [len(solution.problem) + sum(map(len, solution.steps)) for solution in solutions]
+    groups = sorted(by_problem.values(), key=lambda group: (max(length[i] for i in group), group[0]))
+    parts = split({place: len(group) for place, group in enumerate(groups)}, OPEN if stops else _CHUNK)
+    return [[index for place in part for index in groups[place]] for part in parts]
+
+
+def split(sizes: Mapping[int, int], budget: int) -> list[list[int]]:
+    """The keys in their order, in as few parts as surely fit into the budget; a larger key is a part of its own."""
+    parts: list[list[int]] = []
+    free = 0
+    for key, size in sizes.items():
+        if not parts or size > free:
+            parts.append([])
+            free = budget
+        parts[-1].append(key)
+        free -= size
+    return parts
 
 
 def queries_of(solution: Solution) -> list[Query]:

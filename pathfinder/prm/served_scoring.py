@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from pathlib import Path
 
 from ground.io import DataError, TransientError
 from pathfinder.core.steps import Candidates, RoundScorer, Solution, StepScore
 from pathfinder.engines.openai_client import Ask, connect
 from pathfinder.engines.sampling import Failure
+from pathfinder.models.folders import OpenedModel
 from pathfinder.prm.readings import (
     WAVE,
     Stop,
@@ -28,7 +28,7 @@ from pathfinder.tree.passes import Mode, Query, Reading, passes_for
 
 
 class ServedScorer:
-    """A PRM that the equal servers ``base_urls`` offer; ``folder`` holds its tokenizer and ``pathfinder.json``.
+    """A PRM that the equal servers ``base_urls`` offer; ``model`` has its tokenizer and variant.
 
     ``concurrency`` is the number of solutions per server at a time. Raises ``DataError`` if a server does not offer
     exactly one model.
@@ -36,13 +36,13 @@ class ServedScorer:
 
     def __init__(
         self,
-        folder: Path,
+        model: OpenedModel,
         base_urls: Sequence[str],
         preset: str = "default",
         concurrency: int = 32,
         mode: Mode = Mode.BOTH,
     ) -> None:
-        self._prompter, self._mode = open_prompter(folder, preset), mode
+        self._prompter, self._mode = open_prompter(model, preset), mode
         self._client = connect(base_urls, concurrency, timeout_s=600.0, retries=8)
 
     def score(

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress
 from typing import Annotated, Any, Literal
+from urllib.parse import parse_qs
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
@@ -23,7 +24,10 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from ground.io import DataError
 from pathfinder.core.steps import Solution
-from pathfinder.prm import form
+from pathfinder.pages.example import PROBLEM, STEPS
+from pathfinder.pages.formulas import Formulas
+from pathfinder.pages.page import STYLE, escaped, template
+from pathfinder.pages.picture import LEGEND, picture_of
 from pathfinder.prm.batching import Batcher, FullError, tokens_of
 from pathfinder.prm.gate import AGAIN, Bearer, Gate, Impatient, OwnHost
 from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_solution, split_steps
@@ -37,6 +41,10 @@ LIMITS = f"give a problem and 1 to {MOST_STEPS} steps"
 
 MOST_CONNECTIONS = 512
 """Below the usual limit of 1024 open files, so that the server can still answer."""
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+_FIELDS = 2
+"""Fields of the page's form. The page has no script."""
 
 SEPARATOR = "<extra_0>"
 """Ends each step in requests that were written for Qwen2.5-Math-PRM."""
@@ -224,22 +232,57 @@ def make_app(
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def empty_page() -> HTMLResponse:
-        return form.page(model)
+        return page(model)
 
     @app.post("/", response_class=HTMLResponse, include_in_schema=False)
     async def scored_page(request: Request) -> HTMLResponse:
         problem, text = "", ""
         try:
-            problem, text = form.read_form(await request.body())
+            problem, text = read_form(await request.body())
             (found,) = await scored([SolutionIn(problem=problem, steps=split_steps(text))])
         except ValueError:  # the form, or the limits of ``SolutionIn``
             refused["invalid"] += 1
-            return form.page(model, problem, text, refusal=f"Not scored: {LIMITS}.", status=422)
+            return page(model, problem, text, refusal=f"Not scored: {LIMITS}.", status=422)
         except HTTPException as error:
-            return form.page(model, problem, text, refusal=f"Not scored: {error.detail}.", status=error.status_code)
-        return form.page(model, problem, text, found)
+            return page(model, problem, text, refusal=f"Not scored: {error.detail}.", status=error.status_code)
+        return page(model, problem, text, found)
 
     return app
+
+
+def read_form(body: bytes) -> tuple[str, str]:
+    """Problem and steps from a form as a browser sends it; a missing field is empty.
+
+    Raises ``ValueError`` if there are other fields.
+    """
+    found = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_FIELDS)
+    problem, steps = (found.get(name, [""])[0].replace("\r\n", "\n").strip() for name in ("problem", "steps"))
+    return problem, steps
+
+
+def page(
+    model: str,
+    problem: str = PROBLEM,
+    steps: str = "\n\n".join(STEPS),
+    scored: ScoredSolution | UnscoredSolution | None = None,
+    refusal: str = "",
+    status: int = 200,
+) -> HTMLResponse:
+    """The page with the form filled in; ``refusal`` says why there are no scores."""
+    found = picture_of(scored.problem, scored.steps) if scored and scored.scored else None
+    given = {"model": model, "problem": problem, "steps": steps, "style": STYLE, "legend": LEGEND}
+    said = verdict(scored) if scored else refusal
+    content = template("try.html").render(given, scored=found, status=said, formulas=Formulas(escaped))
+    return HTMLResponse(content, status, {"Content-Security-Policy": _POLICY, "X-Content-Type-Options": "nosniff"})
+
+
+def verdict(scored: ScoredSolution | UnscoredSolution) -> str:
+    """The result in a sentence."""
+    if not scored.scored:
+        return f"Not scored: the solution is {scored.reason}."
+    if scored.first_error is None:
+        return "No step is flagged."
+    return f"The first incorrect step is step {scored.first_error + 1}."
 
 
 def http_server(app: FastAPI, log_level: str = "warning") -> uvicorn.Server:

@@ -10,12 +10,13 @@ import torch
 from ground.io import read_json
 from pathfinder.core.params import Train
 from pathfinder.models import launch, model, sharding, tokens
+from pathfinder.models.folders import open_model
 from pathfinder.training.adapter import with_adapter
 from pathfinder.tree.attention import use_trees
 
 
 def load_network(base: Path, tokenizer: Any, settings: Train) -> tuple[Any, list[str]]:
-    """The network to train, and the label tokens that were added to it.
+    """The network to train from the model in ``base``, and the label tokens that were added to it.
 
     Under a launcher that shards, each process reads only its own rows. Two cases are exceptions, in which every process
     loads the whole model into main memory first: an adapter, and a model without rows for the label tokens.
@@ -48,7 +49,7 @@ def positions(base: Path) -> int:
 
 def _whole(base: Path, tokenizer: Any, settings: Train, where: str | None) -> tuple[Any, list[str]]:
     dtype = settings.lora.base_dtype if settings.lora.rank else "float32"
-    network: Any = model.load_model(base, dtype, where=where)
+    network: Any = model.load_model(open_model(base), dtype, where=where)
     added = model.add_labels(network, tokenizer)
     use_trees(network)
     if settings.lora.rank:

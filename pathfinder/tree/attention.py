@@ -21,7 +21,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from pathfinder.models.toolchain import require_compiler
 from pathfinder.tree.inference import KVCache, final_states, supports
 
 NAME = "tree"
@@ -191,6 +190,8 @@ def _flex_attention(device: str) -> Callable[..., Tensor]:
 
     if device != "cuda":
         return flex_attention
+    from pathfinder.models.toolchain import require_compiler
+
     require_compiler()
     compiled: Any = torch.compile
     return compiled(flex_attention, dynamic=True, recompile_limit=_GRAPHS)  # type: ignore[no-any-return]

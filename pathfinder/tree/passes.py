@@ -132,10 +132,15 @@ class Prompter:
     """Turns queries into trees of prompts for one variant, tokenizer and preset."""
 
     def __init__(
-        self, tokenizer: PreTrainedTokenizerFast, variant: Variant, preset: Preset = PRESETS["default"]
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        variant: Variant,
+        preset: Preset = PRESETS["default"],
+        ids: LabelIds | None = None,
     ) -> None:
+        """``ids`` are those of the label tokens; without them, the tokenizer gets the tokens that it lacks."""
         self.variant, self.preset = variant, preset
-        self.ids: LabelIds = label_ids(tokenizer)
+        self.ids = ids or label_ids(tokenizer)
         self._marks = (*variant.first, *variant.second)
         self.labels: tuple[Label, ...] = tuple(mark.label for mark in self._marks)
         self.passes = passes(variant)

@@ -13,12 +13,13 @@ from ground.io import DataError
 from pathfinder.baselines.adapter import AUTHORS
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.baselines.scorer import BaselineScorer
+from pathfinder.models.folders import open_model
 from tests.baselines.model_folders import FOLDERS
 
 
 def test_wrong_folders_are_refused(folders: dict[str, Path], tmp_path: Path) -> None:
     def score(name: str, folder: Path) -> None:
-        BaselineScorer(folder, SYSTEMS[name].methods[AUTHORS])
+        BaselineScorer(open_model(folder), SYSTEMS[name].methods[AUTHORS])
 
     with pytest.raises(DataError, match=r"no tensor v_head\.summary\.weight"):
         score("skywork", folders["math-psa"])
@@ -49,10 +50,10 @@ def test_a_lora_adapter_that_cannot_be_merged_is_refused(tmp_path: Path) -> None
     for change in ({"use_dora": True}, {"bias": "all"}, {"rank_pattern": {"q_proj": 4}}):
         settings_file.write_text(json.dumps(good | change))
         with pytest.raises(DataError, match=f"adapters with {next(iter(change))} cannot be merged"):
-            BaselineScorer(folder, SYSTEMS["math-psa"].methods[AUTHORS])
+            BaselineScorer(open_model(folder), SYSTEMS["math-psa"].methods[AUTHORS])
     settings_file.write_text(json.dumps(good))
     tensors = load_file(folder / "lora/adapter_model.safetensors")
     tensors["base_model.model.model.layers.9.self_attn.q_proj.lora_A.weight"] = torch.zeros(8, 32)
     save_file(tensors, folder / "lora/adapter_model.safetensors")
     with pytest.raises(DataError, match="fits no weight of the base model"):
-        BaselineScorer(folder, SYSTEMS["math-psa"].methods[AUTHORS])
+        BaselineScorer(open_model(folder), SYSTEMS["math-psa"].methods[AUTHORS])

@@ -17,6 +17,7 @@ from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.steps import Solution
+from pathfinder.models.folders import open_model
 from tests.baselines.authors_scripts import METHODS
 from tests.baselines.model_folders import FOLDERS
 
@@ -35,7 +36,7 @@ def test_real_solutions(tmp_path: Path, mirror: Path) -> None:
     print(f"\n{len(solutions)} solutions, {steps} steps")
     for name, write in FOLDERS.items():
         write(tmp_path / name)
-        scorer = BaselineScorer(tmp_path / name, SYSTEMS[name].methods[AUTHORS])
+        scorer = BaselineScorer(open_model(tmp_path / name), SYSTEMS[name].methods[AUTHORS])
         with torch.inference_mode():
             METHODS[name][AUTHORS](tmp_path / name, solutions[0])  # loads the script's model once
         start = time.process_time()

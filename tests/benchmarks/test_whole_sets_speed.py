@@ -24,7 +24,7 @@ from ground.io import write_json
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Solution
-from pathfinder.models.description import MODEL_FILE
+from pathfinder.models.folders import MODEL_FILE, open_model
 from pathfinder.prm.scoring import Scorer
 from pathfinder.tree.passes import Prompter, Query
 from tests.support.models import published_rewards
@@ -51,7 +51,7 @@ def test_whole_sets(tmp_path: Path, mirror: Path, world: Path) -> None:
     model.resize_token_embeddings(max(len(tokenizer), model.config.vocab_size))
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    scorer = Scorer(tmp_path)
+    scorer = Scorer(open_model(tmp_path))
     totals = [0.0, 0.0]
     for name, solutions in sets.items():
         start = time.process_time()

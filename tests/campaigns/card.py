@@ -26,7 +26,7 @@ from pathfinder.benchmarks.readers import read_processbench
 from pathfinder.core.params import Download, Source, load_params
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.data.exclusions import EXCLUSIONS
-from pathfinder.models.folders import resolve
+from pathfinder.models.folders import open_model
 from pathfinder.models.shapes import KNOWN, Shape
 from pathfinder.models.tokens import add_label_tokens, load_tokenizer
 from pathfinder.sources.catalogue import Fetched, fetch_source
@@ -177,7 +177,7 @@ def random_model(shape: Shape, device: str, dtype: torch.dtype = torch.bfloat16)
 
 def problems(day: Day, per_set: int) -> tuple[Prompter, list[list[Query]]]:
     """The prompts of the full variant, and the steps of ``per_set`` solutions of each ProcessBench subset."""
-    tokenizer = load_tokenizer(resolve(day.work / "artifacts/raw/models/base"))
+    tokenizer = open_model(day.work / "artifacts/raw/models/base").tokenizer
     add_label_tokens(tokenizer)
     items = read_processbench(day.work / "artifacts/raw/processbench", per_set).items
     return Prompter(tokenizer, VARIANTS["full"]), [

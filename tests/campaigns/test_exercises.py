@@ -31,7 +31,7 @@ from pathlib import Path
 import polars as pl
 from pathfinder.core.records import BRANCH, CLEAN, LABELS, STEPS
 from pathfinder.core.runs import parse_run
-from pathfinder.models.description import MODEL_FILE
+from pathfinder.models.folders import MODEL_FILE, open_model
 from pathfinder.prm.opening import open_pathfinder
 from pathfinder.core.steps import Solution
 from pathfinder.training.examples import gold_labels
@@ -43,7 +43,7 @@ clean = decide(steps, labels).select(*CLEAN).row(0, named=True)
 gold = gold_labels(clean, ("math", "consistency", "optimality", "correctness"))
 folder = Path("models") / parse_run("four_labels").name
 (folder / MODEL_FILE).write_text(json.dumps({"variant": "four_labels"}))
-with open_pathfinder(folder) as prm:
+with open_pathfinder(open_model(folder)) as prm:
     (scores,) = prm.score([Solution("1", "What is 1 + 1?", ("1 + 1 = 2",))])
 print(json.dumps({"clean": clean, "branch": list(BRANCH), "gold": gold, "row": scores[0].row()}))
 """

@@ -8,7 +8,8 @@ import torch
 
 from ground.io import DataError
 from pathfinder.core.prompts import MASK
-from pathfinder.models import folders, model, tokens
+from pathfinder.models import model, tokens
+from pathfinder.models.folders import open_model
 from tests.support.models import plain_tokenizer, small_model
 
 
@@ -35,15 +36,15 @@ def test_folders_load_and_invalid_ones_are_refused(tmp_path: Path) -> None:
     tokens.add_label_tokens(tokenizer)
     made = small_model(tokenizer)
     made.save_pretrained(tmp_path / "good")
-    again = model.load_model(tmp_path / "good", "float64")
+    again = model.load_model(open_model(tmp_path / "good"), "float64")
     assert again.dtype == torch.float64
     assert not again.training
     with pytest.raises(DataError, match=r"config\.json"):
-        model.load_model(tmp_path / "absent")
+        model.load_model(open_model(tmp_path / "absent"))
     (tmp_path / "good" / "model.safetensors").unlink()
     (tmp_path / "good" / "pytorch_model.bin").write_bytes(b"")
     with pytest.raises(DataError, match="safetensors"):
-        model.load_model(tmp_path / "good")
+        model.load_model(open_model(tmp_path / "good"))
 
 
 def test_too_little_memory_is_no_broken_file(tmp_path: Path) -> None:
@@ -63,7 +64,7 @@ def test_a_pointer_leads_to_the_hub_cache(tmp_path: Path, monkeypatch: pytest.Mo
     (snapshot / "config.json").write_text("{}")
     (tmp_path / "hub.json").write_text(json.dumps({"repo": "some/model", "revision": revision}))
     monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
-    assert folders.resolve(tmp_path) == snapshot
+    assert open_model(tmp_path).files == snapshot
 
 
 def test_a_small_model_runs_on_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,7 +74,7 @@ def test_a_small_model_runs_on_one_thread(tmp_path: Path, monkeypatch: pytest.Mo
     try:
         torch.set_num_threads(2)
         monkeypatch.setenv("OMP_NUM_THREADS", "2")
-        model.load_model(tmp_path, where="cpu")
+        model.load_model(open_model(tmp_path), where="cpu")
         assert torch.get_num_threads() == 1
     finally:
         torch.set_num_threads(before)

@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from pathfinder.core.steps import Solution, StepScore
+from pathfinder.models.folders import open_model
 from pathfinder.prm.batching import BATCH, PATIENCE, UNIT, Batcher, tokens_of
 from pathfinder.prm.gate import Impatient
 from pathfinder.prm.scoring import Scorer
@@ -213,7 +214,7 @@ def test_a_failure_between_parts_is_the_solution_s_own() -> None:
 
 def test_the_parts_of_a_solution_have_its_scores(tmp_path: Path) -> None:
     save_prm(tmp_path)
-    scorer = Scorer(tmp_path)
+    scorer = Scorer(open_model(tmp_path))
     one = Solution("0", "1+1?", tuple(f"It is {number}, <extra> so." for number in range(11)))
     (whole,) = scorer.score([one])
     for seconds in (0.0, 0.01, 100.0):

@@ -8,7 +8,7 @@ import pytest
 
 from ground.io import DataError, write_json
 from pathfinder.core.steps import Solution
-from pathfinder.models.description import MODEL_FILE
+from pathfinder.models.folders import MODEL_FILE, open_model
 from pathfinder.prm.opening import DEFAULTS, open_pathfinder
 from pathfinder.prm.scoring import Scorer
 from pathfinder.prm.served_scoring import ServedScorer
@@ -22,12 +22,12 @@ SOLUTION = Solution("1", "1 + 1?", ("It is 2.", "So 2."))
 @pytest.mark.parametrize("mode", [Mode.BOTH, Mode.ALL])
 def test_both_engines_give_the_same_scores(tmp_path: Path, mode: Mode) -> None:
     model, _ = save_prm(tmp_path)
-    with open_pathfinder(tmp_path, mode=mode) as local:
+    with open_pathfinder(open_model(tmp_path), mode=mode) as local:
         assert isinstance(local, Scorer)
         expected = local.score([SOLUTION])[0]
     with prm_server(PRMServer(model)) as server:
         settings = DEFAULTS.model_copy(update={"engine": "vllm", "base_url": server.url})
-        with open_pathfinder(tmp_path, settings, mode) as served:
+        with open_pathfinder(open_model(tmp_path), settings, mode) as served:
             assert isinstance(served, ServedScorer)
             found = served.score([SOLUTION])[0]
     assert [step.reward for step in found] == pytest.approx([step.reward for step in expected], abs=1e-5)
@@ -37,7 +37,7 @@ def test_the_preset_chooses_the_prompt(tmp_path: Path) -> None:
     save_prm(tmp_path)
     rewards = set()
     for preset in ("default", "official-search"):
-        with open_pathfinder(tmp_path, preset=preset) as scorer:
+        with open_pathfinder(open_model(tmp_path), preset=preset) as scorer:
             rewards.add(scorer.score([SOLUTION])[0][0].reward)
     assert len(rewards) == 2
 
@@ -45,5 +45,5 @@ def test_the_preset_chooses_the_prompt(tmp_path: Path) -> None:
 def test_an_unknown_variant_is_refused(tmp_path: Path) -> None:
     save_prm(tmp_path)
     write_json(tmp_path / MODEL_FILE, {"variant": "other"})
-    with pytest.raises(DataError, match="other"), open_pathfinder(tmp_path):
+    with pytest.raises(DataError, match="other"), open_pathfinder(open_model(tmp_path)):
         pass

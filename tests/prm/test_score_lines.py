@@ -11,8 +11,8 @@ import pytest
 
 from ground.io import DataError
 from pathfinder.core.steps import Solution, StepScore
-from pathfinder.prm.results import TOO_LONG
-from pathfinder.prm.score_lines import prediction, read_solutions, render_scores, score_row
+from pathfinder.models.folders import open_model
+from pathfinder.prm.results import TOO_LONG, prediction, read_solutions, render_scores, score_row
 from pathfinder.prm.scoring import Scorer
 from tests.prm.test_scoring import save_prm
 
@@ -21,7 +21,7 @@ def test_rows_in_rows_out(tmp_path: Path) -> None:
     save_prm(tmp_path / "model")
     source = tmp_path / "in.jsonl"
     source.write_text('{"id": 7, "problem": "P", "steps": ["a", "b"]}\n\n{"id": "x", "problem": "Q", "steps": ["c"]}\n')
-    scorer = Scorer(tmp_path / "model")
+    scorer = Scorer(open_model(tmp_path / "model"))
     solutions = read_solutions(str(source))
     rows = [score_row(solution, scores) for solution, scores in zip(solutions, scorer.score(solutions), strict=True)]
     assert [(row["id"], len(row["steps"])) for row in rows] == [("7", 2), ("x", 1)]

@@ -16,10 +16,9 @@ from ground.io import DataError, write_json
 from pathfinder.core import prompts
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Candidates, Solution, StepScore
-from pathfinder.models.description import MODEL_FILE
+from pathfinder.models.folders import MODEL_FILE, open_model
 from pathfinder.models.tokens import add_label_tokens
-from pathfinder.prm.chunks import split
-from pathfinder.prm.readings import Stop, refuse_other_tokens
+from pathfinder.prm.readings import Stop, refuse_other_tokens, split
 from pathfinder.prm.scoring import Scorer
 from pathfinder.tree.attention import read_logits
 from pathfinder.tree.layout import TreeBatch
@@ -50,7 +49,7 @@ def save_prm(folder: Path, variant: str = "full", make: Any = plain_tokenizer) -
 @torch.no_grad()
 def test_scores_follow_the_two_passes(variant: str, preset: str, backend: Any, tmp_path: Path) -> None:
     model, tokenizer = save_prm(tmp_path, variant)
-    scorer = Scorer(tmp_path, preset, backend=backend)
+    scorer = Scorer(open_model(tmp_path), preset, backend=backend)
     solutions = [Solution(str(i), problem, tuple(steps)) for i, (problem, steps) in enumerate(PROBLEMS)]
     heard: list[int] = []
     scores = scorer.score(solutions, heard.append)
@@ -77,7 +76,7 @@ def test_other_modes_ask_less_or_more(variant: str, tmp_path: Path) -> None:
     model, tokenizer = save_prm(tmp_path, variant)
     prompter = Prompter(tokenizer, VARIANTS[variant])
     solutions = [Solution(str(i), problem, tuple(steps)) for i, (problem, steps) in enumerate(PROBLEMS[1:2])]
-    by_mode = {mode: Scorer(tmp_path, mode=mode).score(solutions) for mode in Mode}
+    by_mode = {mode: Scorer(open_model(tmp_path), mode=mode).score(solutions) for mode in Mode}
     marks = range(len(prompter.labels))
 
     def positive(query: Query, given: tuple[bool, ...], mark: int) -> float:
@@ -117,7 +116,7 @@ def stop_at(places: Sequence[int]) -> Stop:
 @pytest.mark.parametrize("variant", list(VARIANTS))
 def test_waves_stop_where_all_steps_would(variant: str, tmp_path: Path) -> None:
     save_prm(tmp_path, variant)
-    scorer = Scorer(tmp_path)
+    scorer = Scorer(open_model(tmp_path))
     solutions = [Solution(str(i), problem, tuple(steps * (i + 1))) for i, (problem, steps) in enumerate(PROBLEMS)]
     solutions.append(Solution("none", "P", ()))
     whole = scorer.score(solutions)
@@ -143,7 +142,7 @@ def slots(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(batch.input_ids.shape[1])
         return read_logits(model, batch, kept)
 
-    monkeypatch.setattr("pathfinder.prm.tree_reader.read_logits", counted)
+    monkeypatch.setattr("pathfinder.prm.scoring.read_logits", counted)
     return counts
 
 
@@ -151,7 +150,7 @@ def test_solutions_of_one_problem_share_a_tree(tmp_path: Path, slots: list[int])
     save_prm(tmp_path)
     steps = tuple(f"step {i} says something long enough to count" * 3 for i in range(5))
     solutions = [Solution("a", "P", steps), Solution("b", "Q", ("x",)), Solution("c", "P", (*steps[:3], "an end", "y"))]
-    scorer = Scorer(tmp_path)
+    scorer = Scorer(open_model(tmp_path))
     apart = [scorer.score([one])[0] for one in solutions]
     alone = sum(slots)
     slots.clear()
@@ -168,8 +167,8 @@ WAYS = ("one way", "another way", "one way or none")
 @pytest.mark.parametrize("variant", list(VARIANTS))
 def test_candidates_over_kept_trunks_score_as_solutions_do(variant: str, backend: Any, tmp_path: Path) -> None:
     save_prm(tmp_path, variant)
-    scorer = Scorer(tmp_path)
-    rounds = Scorer(tmp_path, token_budget=400, backend=backend).rounds()
+    scorer = Scorer(open_model(tmp_path))
+    rounds = Scorer(open_model(tmp_path), token_budget=400, backend=backend).rounds()
     prefixes: dict[str, list[str]] = {str(number): [] for number in range(len(PROBLEMS))}
     for turn in range(4):
         asked = {
@@ -193,7 +192,7 @@ def test_candidates_over_kept_trunks_score_as_solutions_do(variant: str, backend
 
 def test_a_round_costs_its_own_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_prm(tmp_path)
-    rounds = Scorer(tmp_path).rounds()
+    rounds = Scorer(open_model(tmp_path)).rounds()
     slots: list[int] = []
 
     def counted(model: Any, batch: TreeBatch, kept: Any = None) -> torch.Tensor:
@@ -205,7 +204,7 @@ def test_a_round_costs_its_own_tokens(tmp_path: Path, monkeypatch: pytest.Monkey
         rounds(asked)
         return sum(slots)
 
-    monkeypatch.setattr("pathfinder.prm.tree_reader.read_logits", counted)
+    monkeypatch.setattr("pathfinder.prm.scoring.read_logits", counted)
     problem = "a long story " * 100
     first, second, third = (cost({"p": Candidates(problem, ("one step",) * turn, WAYS)}) for turn in range(3))
     assert first > 3 * second
@@ -217,7 +216,7 @@ def test_a_round_costs_its_own_tokens(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_the_system_text_is_computed_once(tmp_path: Path, slots: list[int]) -> None:
     save_prm(tmp_path)
-    scorer = Scorer(tmp_path)
+    scorer = Scorer(open_model(tmp_path))
     costs, found = [], []
     for _ in range(2):
         slots.clear()
@@ -259,17 +258,17 @@ def test_literal_label_tokens_never_move_a_label() -> None:
 def test_bad_input_is_named(tmp_path: Path) -> None:
     save_prm(tmp_path)
     with pytest.raises(DataError, match="preset"):
-        Scorer(tmp_path, "best")
+        Scorer(open_model(tmp_path), "best")
     write_json(tmp_path / MODEL_FILE, {"variant": "other"})
     with pytest.raises(DataError, match="other"):
-        Scorer(tmp_path)
+        Scorer(open_model(tmp_path))
 
 
 @pytest.mark.parametrize("stop", [None, lambda _, score: False])
 def test_a_solution_longer_than_the_context_has_no_scores(tmp_path: Path, stop: Stop | None) -> None:
     """Fails if one long solution ends the evaluation of thousands."""
     save_prm(tmp_path)
-    scorer, done = Scorer(tmp_path), list[int]()
+    scorer, done = Scorer(open_model(tmp_path)), list[int]()
     short, long = Solution("short", "P", ("a", "b")), Solution("long", "P", ("a", "b " * 5000, "c"))
     found = scorer.score([short, long, short], done.append, stop)
     assert (len(found[0]), found[1], len(found[2])) == (2, [], 2)
@@ -286,7 +285,7 @@ def test_a_solution_longer_than_the_context_has_no_scores(tmp_path: Path, stop: 
 def test_a_strict_preset_refuses_other_tokens(tmp_path: Path) -> None:
     save_prm(tmp_path)  # a label token is hardly ever the likeliest of a random model
     with pytest.raises(DataError, match="neither"):
-        Scorer(tmp_path, "official-processbench").score([Solution("s", "P", ("a", "b", "c"))])
+        Scorer(open_model(tmp_path), "official-processbench").score([Solution("s", "P", ("a", "b", "c"))])
 
 
 def test_other_tokens_are_refused_up_to_the_first_error_as_published() -> None:
@@ -312,6 +311,6 @@ def test_parts_fit_into_the_budget_and_keep_the_order() -> None:
 def test_scores_do_not_depend_on_budget_or_order(tmp_path: Path) -> None:
     save_prm(tmp_path)
     solutions = [Solution(str(i), problem, tuple(steps)) for i, (problem, steps) in enumerate(PROBLEMS)]
-    one = Scorer(tmp_path, token_budget=64).score(solutions)
-    other = Scorer(tmp_path, token_budget=8192).score(solutions[::-1])[::-1]
+    one = Scorer(open_model(tmp_path), token_budget=64).score(solutions)
+    other = Scorer(open_model(tmp_path), token_budget=8192).score(solutions[::-1])[::-1]
     assert np.allclose([s.reward for x in one for s in x], [s.reward for x in other for s in x], atol=1e-5)

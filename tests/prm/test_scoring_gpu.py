@@ -13,7 +13,7 @@ import torch
 from ground.io import write_json
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.models import model
-from pathfinder.models.description import MODEL_FILE
+from pathfinder.models.folders import MODEL_FILE, open_model
 from pathfinder.models.tokens import add_label_tokens
 from pathfinder.prm.scoring import Scorer
 from tests.support.models import plain_tokenizer, qwen_config, random_qwen, sides
@@ -45,9 +45,9 @@ def test_a_card_scores_as_the_cpu_does(prm: Path, stops: bool, monkeypatch: pyte
     def stop(_: int, step: StepScore) -> bool:
         return stops and step.has_error
 
-    got = Scorer(prm).score(SOLUTIONS, stop=stop if stops else None)
+    got = Scorer(open_model(prm)).score(SOLUTIONS, stop=stop if stops else None)
     monkeypatch.setattr(model, "device", lambda: "cpu")
-    want = Scorer(prm, backend="dense").score(SOLUTIONS, stop=stop if stops else None)
+    want = Scorer(open_model(prm), backend="dense").score(SOLUTIONS, stop=stop if stops else None)
     assert [len(steps) for steps in got] == [len(steps) for steps in want]
     assert [[step.has_error for step in steps] for steps in got] == [[s.has_error for s in steps] for steps in want]
     for mine, reference in zip(got, want, strict=True):

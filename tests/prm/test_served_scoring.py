@@ -18,7 +18,7 @@ from pathfinder.cli import app
 from pathfinder.core.params import Score
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Candidates, Solution, StepScore
-from pathfinder.models.description import MODEL_FILE
+from pathfinder.models.folders import MODEL_FILE, open_model
 from pathfinder.models.model import load_model
 from pathfinder.models.tokens import add_label_tokens
 from pathfinder.prm.opening import open_pathfinder
@@ -61,10 +61,10 @@ def test_a_served_model_scores_as_it_does_in_process(variant: str, preset: str, 
     model, _ = save_prm(tmp_path, variant)
     heard: list[int] = []
     with prm_server(PRMServer(model)) as server:
-        scorer = ServedScorer(tmp_path, [server.url], preset)
+        scorer = ServedScorer(open_model(tmp_path), [server.url], preset)
         served = scorer.score([*SOLUTIONS, Solution("empty", "P", ())], heard.append)
         calls = server.calls
-    local = Scorer(tmp_path, preset).score([*SOLUTIONS, Solution("empty", "P", ())])
+    local = Scorer(open_model(tmp_path), preset).score([*SOLUTIONS, Solution("empty", "P", ())])
     assert largest_difference(local, served) < 1e-5
     assert sum(heard) == len(SOLUTIONS) + 1
     assert calls == len(SOLUTIONS) * len(scorer._prompter.passes), "one call per solution and pass"
@@ -75,8 +75,8 @@ def test_a_served_model_scores_as_it_does_in_process(variant: str, preset: str, 
 def test_every_mode(variant: str, mode: Mode, tmp_path: Path) -> None:
     model, _ = save_prm(tmp_path, variant)
     with prm_server(PRMServer(model)) as server:
-        served = ServedScorer(tmp_path, [server.url], mode=mode).score(SOLUTIONS)
-    local = Scorer(tmp_path, mode=mode).score(SOLUTIONS)
+        served = ServedScorer(open_model(tmp_path), [server.url], mode=mode).score(SOLUTIONS)
+    local = Scorer(open_model(tmp_path), mode=mode).score(SOLUTIONS)
     for mine, other in zip(local, served, strict=True):
         for a, b in zip(mine, other, strict=True):
             assert b.first == pytest.approx(a.first, abs=1e-5)
@@ -90,10 +90,10 @@ def test_waves_end_where_the_caller_stops(tmp_path: Path) -> None:
     other = Solution("other", "P", ("a", "b", "c"))
 
     with prm_server(PRMServer(model)) as server:
-        scorer = ServedScorer(tmp_path, [server.url])
+        scorer = ServedScorer(open_model(tmp_path), [server.url])
         found = scorer.score([long, other], stop=stop_at([2, -1]))
         prompts = len(server.prompts)
-    local = Scorer(tmp_path).score([long, other], stop=stop_at([2, -1]))
+    local = Scorer(open_model(tmp_path)).score([long, other], stop=stop_at([2, -1]))
     assert [len(scores) for scores in found] == [3, 3]
     assert largest_difference(local, found) < 1e-5
     assert prompts == 3 * (2 + 4 + 3), (
@@ -105,8 +105,8 @@ def test_rounds_too(tmp_path: Path) -> None:
     model, _ = save_prm(tmp_path)
     asked = {s.id: Candidates(s.problem, s.steps[:1], WAYS) for s in SOLUTIONS} | {"none": Candidates("P", (), ())}
     with prm_server(PRMServer(model)) as server:
-        served = ServedScorer(tmp_path, [server.url]).rounds()(asked)
-    local = Scorer(tmp_path).rounds()(asked)
+        served = ServedScorer(open_model(tmp_path), [server.url]).rounds()(asked)
+    local = Scorer(open_model(tmp_path)).rounds()(asked)
     assert served.keys() == local.keys()
     assert largest_difference([local[key] for key in asked], [served[key] for key in asked]) < 1e-5
 
@@ -115,7 +115,7 @@ def test_prompts_end_before_the_label_and_hold_no_foreign_label_token(tmp_path: 
     """In a request the last token is the one that predicts, and outside text adds no label token."""
     model, tokenizer = save_prm(tmp_path)
     with prm_server(PRMServer(model)) as server:
-        ServedScorer(tmp_path, [server.url]).score(SOLUTIONS[2:])
+        ServedScorer(open_model(tmp_path), [server.url]).score(SOLUTIONS[2:])
         sent = [str(tokenizer.decode(prompt)) for prompt in server.prompts]
     steps = len(SOLUTIONS[2].steps)
     assert len(sent) == 3 * steps, "three readings per step"
@@ -129,11 +129,11 @@ def test_prompts_end_before_the_label_and_hold_no_foreign_label_token(tmp_path: 
 def test_faults_are_retried_and_a_long_solution_has_no_scores(tmp_path: Path) -> None:
     model, _ = save_prm(tmp_path)
     with prm_server(PRMServer(model, fault=lambda n: {0: "429", 2: "503"}.get(n % 5, "none"))) as server:
-        served = ServedScorer(tmp_path, [server.url]).score(SOLUTIONS)
-    assert largest_difference(Scorer(tmp_path).score(SOLUTIONS), served) < 1e-5
+        served = ServedScorer(open_model(tmp_path), [server.url]).score(SOLUTIONS)
+    assert largest_difference(Scorer(open_model(tmp_path)).score(SOLUTIONS), served) < 1e-5
     with prm_server(PRMServer(model, longest=300)) as server:
         long = Solution("long-one", "P", ("a", "b " * 500))
-        scorer = ServedScorer(tmp_path, [server.url])
+        scorer = ServedScorer(open_model(tmp_path), [server.url])
         assert [len(scores) for scores in scorer.score([long, SOLUTIONS[0]])] == [0, len(SOLUTIONS[0].steps)]
         asked = {"1": Candidates("P", ("a",), ("b", "b " * 500)), "2": Candidates("P", ("a",), ("b",))}
         scored = scorer.rounds()(asked)
@@ -143,9 +143,9 @@ def test_faults_are_retried_and_a_long_solution_has_no_scores(tmp_path: Path) ->
         }
         assert scored["1"][0] == scored["2"][0]
     with prm_server(PRMServer(model, fault=lambda _: "503")) as server, pytest.raises(TransientError):
-        ServedScorer(tmp_path, [server.url]).score(SOLUTIONS)
+        ServedScorer(open_model(tmp_path), [server.url]).score(SOLUTIONS)
     with prm_server(PRMServer(model, fault=lambda _: "401")) as server, pytest.raises(DataError, match="API_KEY"):
-        ServedScorer(tmp_path, [server.url]).score(SOLUTIONS)
+        ServedScorer(open_model(tmp_path), [server.url]).score(SOLUTIONS)
 
 
 def test_a_server_that_omits_a_label_is_refused(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_a_server_that_omits_a_label_is_refused(tmp_path: Path) -> None:
         prm_server(PRMServer(model, old=True)) as server,
         pytest.raises(DataError, match=r"do not include token_id:\d+.*logprob_token_ids"),
     ):
-        ServedScorer(tmp_path, [server.url]).score(SOLUTIONS)
+        ServedScorer(open_model(tmp_path), [server.url]).score(SOLUTIONS)
 
 
 def test_the_command_scores_over_a_server(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_a_stage_reads_its_scores_from_a_server(world: Path, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     processbench.main(["full"])
     found.append(rows_of(Path("artifacts/predictions/processbench/full.jsonl")))
-    model = load_model(Path("models/full"), "float32")
+    model = load_model(open_model(Path("models/full")), "float32")
     (tmp_path / "models" / "full" / "model.safetensors").unlink()  # the weights are not needed here any more
     with prm_server(PRMServer(model)) as server:
         values = yaml.safe_load(Path("params.yaml").read_text())
@@ -205,7 +205,7 @@ def test_a_stage_reads_its_scores_from_a_server(world: Path, tmp_path: Path, mon
 def test_the_strict_preset_sees_the_likeliest_token(tmp_path: Path) -> None:
     model, _ = save_prm(tmp_path)
     with prm_server(PRMServer(model)) as server, pytest.raises(DataError, match="neither"):
-        ServedScorer(tmp_path, [server.url], "official-processbench").score(SOLUTIONS)
+        ServedScorer(open_model(tmp_path), [server.url], "official-processbench").score(SOLUTIONS)
 
 
 def save_served(folder: Path, texts: Sequence[str]) -> None:
@@ -240,19 +240,19 @@ def test_vllm_returns_the_scores_of_the_trees(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
     chosen = score_settings([vllm_python, "-m", "vllm.entrypoints.openai.api_server", "--model"])
-    with open_pathfinder(Path("prm"), chosen) as served:
+    with open_pathfinder(open_model(Path("prm")), chosen) as served:
         assert isinstance(served, ServedScorer)
         (server,) = served._client._replicas.all
         for preset in ("default", "official-prmbench", "official-search"):
-            found = ServedScorer(Path("prm"), [server.url], preset).score(solutions)
-            local = Scorer(Path("prm"), preset).score(solutions)
+            found = ServedScorer(open_model(Path("prm")), [server.url], preset).score(solutions)
+            local = Scorer(open_model(Path("prm")), preset).score(solutions)
             difference = largest_difference(local, found)
             steps = sum(map(len, local))
             print(f"\nvLLM, {preset}: {steps} steps, largest difference of a probability {difference:.1e}")
             assert difference < 2e-5
         with pytest.raises(DataError, match="neither"):
-            ServedScorer(Path("prm"), [server.url], "official-processbench").score(solutions)
+            ServedScorer(open_model(Path("prm")), [server.url], "official-processbench").score(solutions)
         assert served.score([Solution("long-one", "P", ("word " * 5000,))]) == [[]]
         asked = {s.id: Candidates(s.problem, s.steps[:2], WAYS) for s in solutions}
-        mine, theirs = Scorer(Path("prm")).rounds()(asked), served.rounds()(asked)
+        mine, theirs = Scorer(open_model(Path("prm"))).rounds()(asked), served.rounds()(asked)
         assert largest_difference([mine[key] for key in asked], [theirs[key] for key in asked]) < 2e-5

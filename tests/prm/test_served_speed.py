@@ -24,7 +24,7 @@ import torch
 from ground.io import write_json
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Solution
-from pathfinder.models.description import MODEL_FILE
+from pathfinder.models.folders import MODEL_FILE, open_model
 from pathfinder.prm.opening import open_pathfinder
 from pathfinder.prm.scoring import Scorer
 from pathfinder.prm.served_scoring import ServedScorer
@@ -144,8 +144,8 @@ def test_scoring_speed_compared_with_vllm(
     chosen = score_settings([vllm_python, "-m", "vllm.entrypoints.openai.api_server", "--model"]).model_copy(
         update={"concurrency": 32}
     )
-    local = Scorer(Path("prm"))
-    with one_core(), open_pathfinder(Path("prm"), chosen) as served, offline(vllm_python) as engine:
+    local = Scorer(open_model(Path("prm")))
+    with one_core(), open_pathfinder(open_model(Path("prm")), chosen) as served, offline(vllm_python) as engine:
         assert isinstance(served, ServedScorer)
         warm = [Solution("warm", "What is 1 + 1?", ("It is 2.", "So 2."))]
         local.score(warm)

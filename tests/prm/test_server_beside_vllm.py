@@ -25,7 +25,7 @@ import pytest
 from ground.io import write_json
 from pathfinder.core.steps import Solution
 from pathfinder.engines.vllm_server import vllm_servers
-from pathfinder.models.description import MODEL_FILE
+from pathfinder.models.folders import MODEL_FILE, open_model
 from pathfinder.models.tokens import add_label_tokens
 from pathfinder.prm.served_scoring import ServedScorer
 from tests.engines.test_vllm_server import settings
@@ -106,7 +106,7 @@ def ask_pathfinder(client: httpx.Client, address: str, given: Sequence[Solution]
 
 def ask_vllm(folder: Path, url: str, given: Sequence[Solution], clients: int) -> list[Probabilities]:
     """``clients`` solutions at a time, each in one call per pass."""
-    found = ServedScorer(folder, [url], concurrency=clients).score(given)
+    found = ServedScorer(open_model(folder), [url], concurrency=clients).score(given)
     return [[[*step.first.values(), step.reward] for step in steps] for steps in found]
 
 

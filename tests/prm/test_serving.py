@@ -25,6 +25,7 @@ import pytest
 
 from ground.io import DataError
 from pathfinder.core.steps import Solution, StepScore
+from pathfinder.models.folders import open_model
 from pathfinder.prm.batching import BYTES_PER_TOKEN, Batcher, FullError, threads_for, tokens_of
 from pathfinder.prm.gate import is_own
 from pathfinder.prm.results import TOO_LONG
@@ -49,7 +50,7 @@ class Server:
     """A server in a thread; ``scored`` lists the sizes of its batches."""
 
     def __init__(self, folder: Path) -> None:
-        scorer, self.scored = Scorer(folder), list[int]()
+        scorer, self.scored = Scorer(open_model(folder)), list[int]()
 
         def score(solutions: Sequence[Solution]) -> list[list[StepScore]]:
             self.scored.append(len(solutions))
@@ -80,7 +81,7 @@ def server(folder: Path) -> Iterator[tuple[str, Server]]:
 
 
 def test_the_numbers_are_the_scorer_s(server: tuple[str, Server], folder: Path) -> None:
-    (expected,) = Scorer(folder).score([Solution("0", PROBLEM, tuple(STEPS))])
+    (expected,) = Scorer(open_model(folder)).score([Solution("0", PROBLEM, tuple(STEPS))])
     answer = httpx.post(f"{server[0]}v1/score", json=ONE).json()
     (found,) = answer["solutions"]
     for step, score in zip(found["steps"], expected, strict=True):
@@ -130,7 +131,7 @@ def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
 
 def test_concurrent_clients_share_batches_and_get_their_own_scores(server: tuple[str, Server], folder: Path) -> None:
     solutions = [Solution(str(n), f"{n}+1?", (f"It is {n + 1}.", f"So {n}.")) for n in range(40)]
-    expected = [scores[-1].reward for scores in Scorer(folder).score(solutions)]
+    expected = [scores[-1].reward for scores in Scorer(open_model(folder)).score(solutions)]
     address, made = server
     before = len(made.scored)
 
@@ -386,7 +387,7 @@ def test_the_examples_give_the_scorer_s_rewards(
     """Called as TRL, verl and search-and-learn document it: none of the three is installed here."""
     monkeypatch.setenv("PATHFINDER_URL", server[0].rstrip("/"))
     text = "\n\n".join(STEPS)
-    (scores,) = Scorer(folder).score([Solution("0", PROBLEM, tuple(STEPS))])
+    (scores,) = Scorer(open_model(folder)).score([Solution("0", PROBLEM, tuple(STEPS))])
     rewards = [score.reward for score in scores]
     trl = example("trl_reward").step_reward
     assert trl([PROBLEM], [text], trainer_state=None) == pytest.approx([min(rewards)], abs=1e-6)

@@ -10,6 +10,7 @@ from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.benchmarks.prmbench import columns
 from pathfinder.core.steps import Solution
+from pathfinder.models.folders import open_model
 from tests.baselines.model_folders import FOLDERS
 from tests.published.kept import cases
 from tests.published.kit_models import PLACES
@@ -20,7 +21,7 @@ def test_each_system_sends_what_the_kit_sends(system: str, tmp_path: Path) -> No
     """The same verdicts, the same number of them, and scores to 1e-5, for empty, many-lined and overlong solutions."""
     FOLDERS[system](tmp_path / system)
     method = SYSTEMS[system].method("prmbench", "benchmark")
-    scorer = BaselineScorer(tmp_path / system, method)
+    scorer = BaselineScorer(open_model(tmp_path / system), method)
     found = cases("kit_models", f"{PLACES[system][1]}.respond")
     for case in found:
         (steps,) = scorer.score([Solution("", case.input["problem"], tuple(case.input["steps"]))])

@@ -10,9 +10,8 @@ from ground.io import DataError
 from pathfinder.benchmarks.processbench import first_error
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Solution, StepScore
-from pathfinder.prm import on_prmbench
+from pathfinder.prm.evaluate import is_correct
 from pathfinder.prm.readings import queries_of, refuse_other_tokens, step_score
-from pathfinder.prm.rules import is_correct
 from pathfinder.tree.passes import PRESETS, Mode, Prompter, Reading
 from tests.published.kept import cases, differences
 from tests.published.test_prompts import turns
@@ -70,7 +69,7 @@ def test_prmbench_is_asked_and_read_as_published(prompters: dict[str, Prompter])
         scores = read(prompter, given["said"])
         results = {
             "step_level_validity_scores": [sum(step.first.values()) / 2 for step in scores],
-            "step_level_validity_labels": [on_prmbench.is_correct(step, "official", 0.5) for step in scores],
+            "step_level_validity_labels": [is_correct(step, "official", 0.5) for step in scores],
         }
         line = {"task_name": "prmtest_classified", "model_name": "disc_PRM"}
         line_of_kit = line | {"results": {"idx": "circular_0", "scores": results}}

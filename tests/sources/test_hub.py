@@ -23,7 +23,7 @@ from ground.io import DataError, TransientError, read_json
 from ground.progress import Progress
 from pathfinder.core.params import load_params
 from pathfinder.data.export import special_texts
-from pathfinder.models.folders import resolve, resolve_part
+from pathfinder.models.folders import open_model
 from pathfinder.models.model import load_model
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.planning import profiles
@@ -126,26 +126,26 @@ def test_weights_are_fetched_and_read_without_a_network(project: Project) -> Non
     assert read_json(BASE / "hub.json") == pointer
     assert [path.name for path in BASE.iterdir()] == ["hub.json"]
     shutil.rmtree(project.model)  # everything below is read from the cache
-    assert resolve(BASE).name == project.commit
-    assert load_model(BASE).config.model_type == "qwen2"
-    assert special_texts(BASE) == special_texts(resolve(BASE))
-    assert len(load_tokenizer(resolve(BASE))) > 3
+    assert open_model(BASE).files.name == project.commit
+    assert load_model(open_model(BASE)).config.model_type == "qwen2"
+    assert special_texts(BASE) == special_texts(open_model(BASE).files)
+    assert len(load_tokenizer(open_model(BASE).files)) > 3
 
 
 def test_an_emptied_cache_is_named_and_filled_again(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     project.write(source("models/base", "owner/base", project.commit))
     download()
-    weights = resolve(BASE) / "model.safetensors"
+    weights = open_model(BASE).files / "model.safetensors"
     weights.resolve().write_bytes(b"cut")
     with pytest.raises(DataError, match=r"model\.safetensors of owner/base at .* is not in the Hub cache") as caught:
-        resolve(BASE)
+        open_model(BASE)
     assert "`python -m stages.download --models`" in str(caught.value)
     shutil.rmtree("hf")
     with pytest.raises(DataError, match="set HF_HOME to the cache that has it"):
-        resolve(BASE)
+        open_model(BASE)
     download(["--models"])
     assert capsys.readouterr().out == "download: the Hub cache holds models/base\n"
-    assert digest(resolve(BASE) / "model.safetensors") == digest(project.model / "model.safetensors")
+    assert digest(open_model(BASE).files / "model.safetensors") == digest(project.model / "model.safetensors")
 
 
 def test_listed_files_only_are_fetched_and_need_no_network_later(project: Project) -> None:
@@ -155,7 +155,7 @@ def test_listed_files_only_are_fetched_and_need_no_network_later(project: Projec
     download()
     assert set(read_json(RAW / "models/judge/hub.json")["files"]) == set(files)
     with pytest.raises(DataError, match=r"leave `files` of its source in download\.sources empty"):
-        load_model(RAW / "models/judge")
+        load_model(open_model(RAW / "models/judge"))
     asked = len(project.hub.requests)
     download()
     assert len(project.hub.requests) == asked
@@ -310,7 +310,7 @@ def test_an_outage_during_a_transfer_is_waited_for(
     project.write(source("models/base", "owner/base"))
     download()
     assert list(failures) == []
-    assert digest(resolve(BASE) / "model.safetensors") == digest(project.model / "model.safetensors")
+    assert digest(open_model(BASE).files / "model.safetensors") == digest(project.model / "model.safetensors")
     assert "attempt 2 of 3 in" in capsys.readouterr().err
 
 
@@ -342,16 +342,16 @@ def test_a_part_of_a_model_may_come_from_another_repository(project: Project) ->
     project.write(*entries, source("models/skywork", "owner/unused"), baselines=["llemma", "math-psa"])
     download()
     folder = RAW / "models/llemma"
-    found = resolve_part(folder, "tokenizer")
+    found = open_model(folder).part("tokenizer")
     assert found is not None
-    assert (found.name, resolve(folder).name) == (commit, project.commit)
+    assert (found.name, open_model(folder).files.name) == (commit, project.commit)
     assert {path.name for path in found.iterdir()} == {"tokenizer.json"}
-    assert resolve_part(folder, "lora") is None
-    adapter = resolve_part(RAW / "models/math-psa", "lora")
+    assert open_model(folder).part("lora") is None
+    adapter = open_model(RAW / "models/math-psa").part("lora")
     assert adapter is not None
     assert {path.name for path in adapter.iterdir()} == {"adapter_config.json", "adapter_model.safetensors"}
     assert not Path(RAW / "models/skywork").exists(), "only the listed baselines are fetched"
-    assert resolve_part(project.model, "other") == project.model / "other"
+    assert open_model(project.model).part("other") == project.model / "other"
 
 
 def test_a_model_without_safetensors_is_refused_before_any_transfer(project: Project) -> None:
@@ -366,4 +366,4 @@ def test_a_model_without_safetensors_is_refused_before_any_transfer(project: Pro
 def test_a_pointer_needs_a_commit(tmp_path: Path) -> None:
     (tmp_path / "hub.json").write_text(json.dumps({"repo": "o/n", "revision": "main"}))
     with pytest.raises(DataError, match=r"hub\.json: no repository with a full commit id"):
-        resolve(tmp_path)
+        open_model(tmp_path)

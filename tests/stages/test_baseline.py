@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ground.io import DataError, read_json
-from pathfinder.prm.checkpoints import CHECKPOINTS, model_of
+from pathfinder.prm.opening import CHECKPOINTS, model_of
 from stages import baseline, prmbench, processbench
 from tests.support.evaluation_inputs import evaluation_project
 

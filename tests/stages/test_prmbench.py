@@ -9,7 +9,7 @@ import pytest
 from ground.io import read_json
 from pathfinder.benchmarks.grade import grade
 from pathfinder.core.steps import StepScore
-from pathfinder.prm.on_prmbench import is_correct
+from pathfinder.prm.evaluate import is_correct
 from stages.prmbench import main
 from tests.support.evaluation_inputs import evaluation_project, rows_of
 

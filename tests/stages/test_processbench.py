@@ -11,7 +11,7 @@ from ground.io import read_json
 from pathfinder.benchmarks.grade import grade
 from pathfinder.core.steps import StepScore
 from pathfinder.models.tokens import label_ids
-from pathfinder.prm.rules import is_correct, until_both
+from pathfinder.prm.evaluate import is_correct, until_both
 from stages.processbench import main
 from tests.prm.test_scoring import save_prm
 from tests.support.evaluation_inputs import evaluation_project, rows_of

@@ -20,6 +20,7 @@ import yaml
 from ground.io import sha256_file
 from pathfinder.core.params import Lora
 from pathfinder.core.steps import Solution
+from pathfinder.models.folders import open_model
 from pathfinder.models.model import add_labels, load_model
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.prm.scoring import Scorer
@@ -79,10 +80,10 @@ def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project: Calla
     assert sha256_file(whole / "artifacts/train/train.parquet") in card
     assert "      prm800k: 108\n" in card
     solution = Solution("s", "P", ("a",))
-    scores = Scorer(whole / "models/full").score([solution])
+    scores = Scorer(open_model(whole / "models/full")).score([solution])
     assert 0 <= scores[0][0].reward <= 1
     (whole / "models/full/README.md").unlink()
-    assert Scorer(whole / "models/full").score([solution]) == scores
+    assert Scorer(open_model(whole / "models/full")).score([solution]) == scores
 
 
 def test_a_published_epoch_holds_both_samples_of_each_record(project: Callable[..., Path], root: Path) -> None:
@@ -120,14 +121,14 @@ def test_an_adapter_trained_on_two_machines(project: Callable[..., Path], root: 
     figures = json.loads((folder / "metrics/train/full.json").read_text())
     assert figures["train_records"] == 12 * 5 + 12 * 4
     assert figures["train_trees"] == 12 * 3 + 12 * 2
-    scorer = Scorer(folder / "models/full")
+    scorer = Scorer(open_model(folder / "models/full"))
     solution = Solution("s", "What is 1?", ("first 1", "then more"))
     rewards = [score.reward for score in scorer.score([solution])[0]]
     names = {path.name for path in (folder / "models/full/adapter").iterdir()}
     assert names == {"adapter_model.safetensors", "adapter_config.json"}
-    base = load_model(folder / "artifacts/raw/models/base")
+    base = load_model(open_model(folder / "artifacts/raw/models/base"))
     add_labels(base, load_tokenizer(folder / "artifacts/raw/models/base"))
-    before = load_model(folder / "models/full").state_dict()
+    before = load_model(open_model(folder / "models/full")).state_dict()
     unchanged = {name for name, value in base.state_dict().items() if torch.equal(value, before[name])}
     assert any("mlp.up_proj" in name for name in unchanged)
     assert not any("q_proj.weight" in name or "embed_tokens" in name for name in unchanged)
@@ -135,7 +136,9 @@ def test_an_adapter_trained_on_two_machines(project: Callable[..., Path], root: 
     again.save_pretrained(folder / "models/again")
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "pathfinder.json"):
         shutil.copy(folder / "models/full" / name, folder / "models/again" / name)
-    assert [s.reward for s in Scorer(folder / "models/again").score([solution])[0]] == pytest.approx(rewards, abs=1e-5)
+    assert [s.reward for s in Scorer(open_model(folder / "models/again")).score([solution])[0]] == pytest.approx(
+        rewards, abs=1e-5
+    )
 
 
 @pytest.mark.parametrize(("rank", "checks"), [("", 1), ("0", 1), ("1", 0)])

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from ground.io import write_json
+from pathfinder.models.folders import open_model
 from pathfinder.models.model import add_labels, load_model
 from pathfinder.models.sharding import cut, load_sharded
 from pathfinder.models.tokens import load_tokenizer
@@ -25,7 +26,7 @@ def load(base: Path, way: str, out: Path) -> None:
     if way == "rows":
         network, _ = load_sharded(base, tokenizer, "float32")
     else:
-        network = load_model(base, where="cpu")
+        network = load_model(open_model(base), where="cpu")
         add_labels(network, tokenizer)
         cut(network, "float32")
     figures = {

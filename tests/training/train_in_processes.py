@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 
 from ground.io import write_json
 from pathfinder.core.params import Lora, Train
+from pathfinder.models.folders import open_model
 from pathfinder.models.model import load_model
 from pathfinder.models.sharding import cut
 from pathfinder.training import checkpoints
@@ -54,7 +55,7 @@ def train_once(folder: Path, network: Any) -> tuple[Fitted, dict[str, torch.Tens
 
 def whole_model(base: Path) -> Any:
     """The model saved in ``base``."""
-    network = load_model(base)
+    network = load_model(open_model(base))
     use_trees(network)
     return network
 

@@ -23,7 +23,7 @@ from docs.tools.readme import between
 from ground.io import write_json, write_text
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Candidates, Solution
-from pathfinder.models.description import MODEL_FILE
+from pathfinder.models.folders import MODEL_FILE, open_model
 from pathfinder.pages.svg import line_chart
 from pathfinder.prm.scoring import Scorer
 from pathfinder.tree.passes import Mode, Prompter, Query
@@ -137,7 +137,7 @@ def scored(setting: Setting, solutions: list[Solution], gold: list[int]) -> tupl
         for number, solution in enumerate(solutions)
         for place, step in enumerate(solution.steps)
     ]
-    scorers = {mode: Scorer(folder, mode=mode) for mode in Mode}
+    scorers = {mode: Scorer(open_model(folder), mode=mode) for mode in Mode}
     for scorer in scorers.values():
         scorer.score(solutions[:2])
     ours: list[float] = []
@@ -177,7 +177,7 @@ def published_first(model: Any, tokenizer: Any, prompter: Prompter, queries: lis
 def test_growth_with_steps(setting: Setting, mirror: Path) -> None:
     """One solution of 2 to 64 real steps: trees grow with its length, separate prompts with its square."""
     model, tokenizer, prompter, folder = setting
-    scorer = Scorer(folder)
+    scorer = Scorer(open_model(folder))
     solutions = solutions_of(mirror, "math")
     steps = [step for solution in solutions for step in solution.steps]
     problem = solutions[0].problem
@@ -232,7 +232,7 @@ def test_search_rounds(setting: Setting, mirror: Path, headline: dict[str, list[
 def searched(setting: Setting, solutions: list[Solution], others: list[str]) -> tuple[list[float], ...]:
     """Seconds of every round: published, trees without and with cached trunks."""
     model, tokenizer, prompter, folder = setting
-    scorer = Scorer(folder)
+    scorer = Scorer(open_model(folder))
     rounds = [
         {
             s.id: Candidates(

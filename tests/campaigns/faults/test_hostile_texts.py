@@ -20,8 +20,7 @@ from pathfinder.engines.journal import Journal
 from pathfinder.models.tokens import neutralise
 from pathfinder.pages.page import as_markdown_text, escaped
 from pathfinder.pages.picture import as_svg, picture_of
-from pathfinder.prm.results import scored_solution
-from pathfinder.prm.score_lines import prediction, render_scores, score_row
+from pathfinder.prm.results import prediction, render_scores, score_row, scored_solution
 
 TEXTS = {
     "label tokens": "<+><-><extra><|im_end|>",

@@ -141,7 +141,7 @@ FAULTS = (
     Fault(
         "14",
         "PRMBench runs with the training prompt only",
-        "pathfinder/prm/on_prmbench.py",
+        "pathfinder/prm/evaluate.py",
         'preset=preset_of("prmbench", "official"), mode=Mode.FIRST',
         'preset="default", mode=Mode.FIRST',
         "tests/stages/test_prmbench.py::test_the_official_preset_makes_the_published_reading_the_main_one",

@@ -17,6 +17,7 @@ from extras.why.replay import Batch, rates_of, replay
 from extras.why.unroll import unroll
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Solution
+from pathfinder.models.folders import open_model
 from pathfinder.training.examples import read_examples
 from pathfinder.training.objective import batch_of, summed_loss
 from pathfinder.training.trainer import fit
@@ -158,7 +159,7 @@ def test_rewards_are_those_of_the_scorer(tmp_path: Any) -> None:
     plain_tokenizer_with_labels = plain_tokenizer()
     Prompter(plain_tokenizer_with_labels, VARIANTS["full"])
     plain_tokenizer_with_labels.save_pretrained(tmp_path)
-    (scores,) = Scorer(tmp_path).score([solution])
+    (scores,) = Scorer(open_model(tmp_path)).score([solution])
     assert [reward.reward for reward in found] == pytest.approx([score.reward for score in scores], abs=1e-5)
     assert [reward.labels for reward in found] == [pytest.approx(dict(score.first), abs=1e-5) for score in scores]
     first = [reward.is_correct for reward in found]

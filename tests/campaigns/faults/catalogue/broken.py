@@ -58,7 +58,7 @@ TRACEBACKS = (
     Fault(
         "description",
         "a pathfinder.json that is a list",
-        "pathfinder/models/description.py",
+        "pathfinder/models/folders.py",
         'content.get("variant") if isinstance(content, dict) else None',
         'content.get("variant")',
         f"{MODEL}[description]",
@@ -66,7 +66,7 @@ TRACEBACKS = (
     Fault(
         "nan",
         "weights that are no numbers",
-        "pathfinder/prm/tree_reader.py",
+        "pathfinder/prm/scoring.py",
         "        if np.isnan(rows).any():",
         "        if False:",
         f"{MODEL}[nan]",
@@ -166,7 +166,7 @@ SMALL = (
     Fault(
         "score-empty",
         "score of an empty file is silent",
-        "pathfinder/prm/score_lines.py",
+        "pathfinder/prm/results.py",
         "    if not solutions:",
         "    if False:",
         f"{CLI}::test_a_file_without_solutions_is_refused",

@@ -44,7 +44,7 @@ SILENT = (
     Fault(
         "too-long",
         "one over-long solution ends a whole run of score",
-        "pathfinder/prm/tree_reader.py",
+        "pathfinder/prm/scoring.py",
         "if slots[-1] <= self._longest else None",
         "if True else None",
         f"{CLI}::test_a_problem_over_the_model_s_context_is_a_row_that_says_so",
@@ -52,7 +52,7 @@ SILENT = (
     Fault(
         "rows-late",
         "rows are printed only after all solutions are scored",
-        "pathfinder/prm/score_lines.py",
+        "pathfinder/prm/results.py",
         "(solutions[start : start + PRINTED] for start in range(0, len(solutions), PRINTED))",
         "iter([solutions])",
         f"{CLI}::test_rows_are_printed_while_later_ones_are_scored",
@@ -60,7 +60,7 @@ SILENT = (
     Fault(
         "too-long-benchmark",
         "an over-long solution is not counted by the benchmark stages",
-        "pathfinder/prm/on_processbench.py",
+        "pathfinder/prm/evaluate.py",
         "scores.count([])",
         "0",
         "tests/stages/test_spread.py::test_models_with_few_positions_end_paths_and_solutions_but_no_stage",
@@ -68,8 +68,8 @@ SILENT = (
     Fault(
         "labels",
         "a tokenizer without a label token is scored",
-        "pathfinder/prm/readings.py",
-        "    refuse_without_labels(tokenizer, folder)\n",
+        "pathfinder/models/folders.py",
+        "        refuse_without_labels(self.tokenizer, self.folder)\n",
         "",
         f"{CLI}::test_a_broken_model_folder_is_one_line[label]",
     ),

@@ -20,6 +20,7 @@ from ground.io import PathfinderError, read_parquet, write_parquet
 from pathfinder.benchmarks.readers import read_processbench
 from pathfinder.core.records import STEPS
 from pathfinder.engines.journal import Journal
+from pathfinder.models.folders import open_model
 from tests.campaigns.faults.inputs.benchmarks import PROCESSBENCH_LINES
 from tests.campaigns.faults.inputs.judgement import LONGEST_MESSAGE, Verdict
 from tests.campaigns.faults.inputs.malform import Malformed, of_file
@@ -153,7 +154,7 @@ def _is_start(found: Any, valid: Any) -> bool:
 def _load(path: Path) -> int:
     from pathfinder.models.model import load_model
 
-    return load_model(path.parent).num_parameters()
+    return load_model(open_model(path.parent)).num_parameters()
 
 
 def _tokenize(path: Path) -> list[int]:

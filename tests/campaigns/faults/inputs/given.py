@@ -11,7 +11,7 @@ from typing import Any
 from pathfinder.benchmarks.grade import predicted_answers, predicted_labels, predicted_steps
 from pathfinder.benchmarks.readers import is_answer
 from pathfinder.policy.rerank import read_candidates
-from pathfinder.prm.score_lines import read_solutions
+from pathfinder.prm.results import read_solutions
 from tests.campaigns.faults.inputs.benchmarks import PRM_ROW, PROCESS_ROW
 from tests.campaigns.faults.inputs.documents import (
     MISSING,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ground.io import DataError, write_json
-from pathfinder.models.description import MODEL_FILE, variant_of
+from pathfinder.models.folders import MODEL_FILE, variant_of
 
 
 def test_a_description_names_the_variant(tmp_path: Path) -> None:

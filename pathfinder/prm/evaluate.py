@@ -1,0 +1,216 @@
+"""PathFinder-PRM on whole benchmarks: ProcessBench and PRMBench by each decision rule, and step scores in chunks.
+
+Rule "both" calls a step correct by its reward, "pass1" by the labels of the first pass, and "official" by these labels
+under the published prompt of PRMBench. The chunks are computed by one or several processes (``engines.workers``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ground.io import digest_of, remove
+from pathfinder.benchmarks.bootstrap import INTERVALS
+from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation
+from pathfinder.benchmarks.readers import read_prmbench, read_processbench
+from pathfinder.benchmarks.thresholds import sweep
+from pathfinder.core.params import Params, Score
+from pathfinder.core.steps import Solution, StepScore, Verdicts
+from pathfinder.engines.workers import STATE, Chunk, Job, OnDone, Work, Workers, chunk_folder
+from pathfinder.models.folders import open_model
+from pathfinder.models.footprint import require
+from pathfinder.prm.opening import cards_needed, model_of, open_pathfinder, titles_of
+from pathfinder.prm.readings import Stop, chunks, preset_of
+from pathfinder.tree.passes import Mode
+
+RAW = Path("artifacts/raw")
+RULES: dict[BenchmarkName, tuple[str, ...]] = {
+    "processbench": ("both", "pass1"),
+    "prmbench": ("both", "pass1", "official"),
+}
+Scores = list[list[StepScore]]
+"""The scores of each solution's steps; none for a solution that is longer than the model's context."""
+
+
+def is_correct(step: StepScore, rule: str, threshold: float = 0.5) -> bool:
+    """Return whether the rule calls the step correct; without first-pass labels the reward decides in every rule."""
+    decisive = (step.reward,) if rule == "both" else _probabilities(step).values()
+    return all(p >= threshold for p in decisive)
+
+
+def _probabilities(step: StepScore) -> dict[str, float]:
+    """The probabilities of the first pass, by which the published runners decide."""
+    return dict(step.first) if step.first else {"reward": step.reward}
+
+
+def until_both(count: int) -> Stop:
+    """Make the callback that stops each of ``count`` solutions once both rules of ProcessBench found an error."""
+    waiting = [set(RULES["processbench"]) for _ in range(count)]
+
+    def stop(solution: int, step: StepScore) -> bool:
+        waiting[solution] -= {rule for rule in RULES["processbench"] if not is_correct(step, rule)}
+        return not waiting[solution]
+
+    return stop
+
+
+def evaluate_processbench(name: str, params: Params) -> str:
+    """Evaluate a run or an authors' checkpoint, write predictions and metrics, and return the result as one line.
+
+    Raises ``DataError`` if ``name`` is neither, or if the model does not fit into memory.
+    """
+    model_of(name)  # a wrong name is refused before anything is read
+    settings = params.processbench
+    evaluation = ProcessBenchEvaluation(read_processbench(RAW / "processbench", settings.limit))
+    solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
+    stop_of = until_both if settings.early_stop else None
+    scores = run_scores("processbench", name, solutions, params, stop_of, preset_of("processbench", settings.preset))
+    rules = RULES["processbench"] if settings.preset == "default" else RULES["processbench"][::-1]
+    answers = {rule: evaluation.answers(verdicts(scores, rule)) for rule in rules}
+    rows = evaluation.rows(answers, [{"steps": [step.row() for step in steps]} for steps in scores])
+    metrics = evaluation.metrics(answers, INTERVALS) | {"official": evaluation.official(answers["pass1"])}
+    metrics |= {"preset": settings.preset} | titles_of(name) | {"too_long": scores.count([])}
+    if settings.early_stop:
+        steps = sum(len(solution.steps) for solution in solutions)
+        metrics["early_stop"] = {"steps": steps, "scored": sum(map(len, scores))}
+    else:
+        rewards = [[step.reward for step in steps] or None for steps in scores]
+        metrics["thresholds"] = sweep(evaluation.items, rewards).summary()
+    evaluation.write(name, rows, metrics)
+    forget("processbench", name)
+    return evaluation.headline(name, metrics)
+
+
+def evaluate_prmbench(name: str, params: Params) -> str:
+    """Evaluate a run or a checkpoint as ``evaluate_processbench`` does; raises the same errors."""
+    model_of(name)
+    settings = params.prmbench
+    evaluation = PRMBenchEvaluation(read_prmbench(RAW / "prmbench", settings.limit))
+    solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
+    scores = run_scores("prmbench", name, solutions, params)
+    preset = preset_of("prmbench", "official")
+    official = run_scores("prmbench", name, solutions, params, preset=preset, mode=Mode.FIRST)
+    both, pass1, published = RULES["prmbench"]
+    answers = {
+        rule: evaluation.answers(verdicts(official if rule == published else scores, rule, settings.threshold))
+        for rule in ((both, pass1, published) if settings.preset == "default" else (published, both, pass1))
+    }
+    columns = [
+        {"steps": [step.row() for step in steps], "steps_official": [_probabilities(step) for step in alone]}
+        for steps, alone in zip(scores, official, strict=True)
+    ]
+    rows = evaluation.rows(answers, columns)
+    metrics = evaluation.metrics(answers, INTERVALS) | {"official": evaluation.official(answers[published])}
+    metrics |= {"preset": settings.preset, "too_long": scores.count([])} | titles_of(name)
+    evaluation.write(name, rows, metrics)
+    forget("prmbench", name)
+    return evaluation.headline(name, metrics)
+
+
+def verdicts(scores: Scores, rule: str, threshold: float = 0.5) -> list[Verdicts]:
+    """The rule's verdicts on each solution's steps."""
+    return [Verdicts([is_correct(step, rule, threshold) for step in steps]) for steps in scores]
+
+
+StopOf = Callable[[int], Stop]
+"""Makes the ``stop`` of a number of solutions. A function of a module, because workers import it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreJob:
+    """Scores the steps of solutions with the PRM in ``model``; a chunk's content is its solutions."""
+
+    model: Path
+    settings: Score
+    preset: str
+    mode: Mode
+    stop_of: StopOf | None
+
+    @contextmanager
+    def open(self) -> Iterator[Work]:
+        """Load the PRM or connect to its servers."""
+        with open_pathfinder(open_model(self.model), self.settings, self.mode, self.preset) as scorer:
+
+            def work(chunk: Chunk, on_done: OnDone) -> list[Any]:
+                stop = self.stop_of(chunk.items) if self.stop_of is not None else None
+                return [scores_to_json(scores) for scores in scorer.score(chunk.content, on_done, stop)]
+
+            yield work
+
+
+def run_scores(
+    benchmark: str,
+    run: str,
+    solutions: Sequence[Solution],
+    params: Params,
+    stop_of: StopOf | None = None,
+    preset: str = "default",
+    mode: Mode = Mode.BOTH,
+) -> Scores:
+    """Score every step of ``solutions`` with the model of a run or an authors' checkpoint and show the progress.
+
+    ``preset`` is a name in ``PRESETS``. A solution that is longer than the model's context has no scores. Finished
+    chunks are kept until ``forget``. Raises ``DataError`` if ``run`` is neither, or if the model does not fit into
+    memory.
+    """
+    model = model_of(run)
+    job = ScoreJob(model, params.score, preset, mode, stop_of)
+    identity = {"preset": preset, "mode": mode, "stops": stop_of is not None, "score": decisive(params.score)}
+    identity["solutions"] = digest_of([asdict(solution) for solution in solutions])
+    folder = chunk_folder(f"{benchmark}/{run}", identity, [model])
+    check = partial(require, benchmark, params, {"base": model})
+    with workers_of(job, params.score, check) as workers:
+        return score_chunks(workers, folder, solutions, f"{benchmark} {run}", stops=stop_of is not None)
+
+
+def forget(benchmark: str, name: str) -> None:
+    """Delete the kept chunks of a system on a benchmark, once its results are written."""
+    remove(STATE / benchmark / name)
+
+
+def score_chunks(
+    workers: Workers, folder: Path, solutions: Sequence[Solution], title: str, prefix: str = "", stops: bool = False
+) -> Scores:
+    """Scores of ``solutions`` by a job whose chunks contain solutions and whose values are ``scores_to_json``."""
+    parts = chunks(solutions, stops)
+    content = [[solutions[index] for index in part] for part in parts]
+    made = [Chunk(f"{prefix}{number:06d}", part, len(part)) for number, part in enumerate(content)]
+    out: Scores = [[] for _ in solutions]
+    for part, values in zip(parts, workers.run(made, folder, title, "solutions"), strict=True):
+        for index, value in zip(part, values, strict=True):
+            out[index] = scores_from_json(value)
+    return out
+
+
+def workers_of(job: Job, settings: Score, check: Callable[[], None], served: bool = True) -> Workers:
+    """The processes of a job that opens a PRM; those with a server (``served``) need only one."""
+    if served and settings.engine == "vllm":
+        return Workers(job, 1, cards_needed(settings), check)
+    return Workers(job, settings.processes, 1, check)
+
+
+def decisive(settings: Score) -> dict[str, Any]:
+    """The settings that determine scores, without addresses and the number of processes."""
+    served = settings.vllm.dtype if settings.engine == "vllm" else None
+    return settings.model_dump(exclude={"processes", "base_url", "concurrency", "vllm"}) | {"served": served}
+
+
+def scores_to_json(scores: Sequence[StepScore]) -> list[Any]:
+    """``[[[label, probability] …], reward or null, redundancy or null]`` per step; equal floats after a round trip."""
+    rewards = [None if math.isnan(score.reward) else score.reward for score in scores]
+    return [
+        [list(score.first.items()), reward, score.redundancy] for score, reward in zip(scores, rewards, strict=True)
+    ]
+
+
+def scores_from_json(value: Sequence[Any]) -> list[StepScore]:
+    """The opposite of ``scores_to_json``."""
+    return [
+        StepScore(dict(first), math.nan if reward is None else reward, redundancy=redundancy)
+        for first, reward, redundancy in value
+    ]
