@@ -43,11 +43,11 @@ class PRM:
         Args:
             model: a folder that ``train`` wrote, any folder in the form of the published checkpoint, or ``owner/name``.
             revision: a commit, branch or tag of the repository; the authors' checkpoint has a pinned default.
-            dtype: "auto" is that of the files.
+            dtype: "auto" is the precision of the files.
             device: "auto" is the GPU, if there is one. Other names are PyTorch's, such as "cuda:1".
             mode: "both" reads the labels and then the reward (paper, algorithm 1); ``pathfinder score --help`` explains
                 the others.
-            preset: the prompt: the training prompt, or that of a published runner.
+            preset: the training prompt, or the prompt of a published runner.
 
         Raises:
             DataError: the model does not exist, is broken or is not a PathFinder-PRM; an option is unknown, or PyTorch

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # a search with one of our own PRMs reads only the names
     from pathfinder.baselines.backbone import Shards
 
 Convention = Literal["authors", "benchmark"]
-"""Whose way of using a system: its authors', or that of a benchmark's evaluator."""
+"""The way of using a system: as its authors do, or as a benchmark's evaluator does."""
 AUTHORS: Final = "authors"
 
 
@@ -130,7 +130,7 @@ class Adapter(Protocol):
         ...
 
     def encode(self, text: Text, solution: Solution) -> Encoded:
-        """The prompt with one reading per step, or those of an evaluator that reads more or fewer."""
+        """The prompt with one reading per step, or the readings of an evaluator that has more or fewer."""
         ...
 
     def head(self, text: Text, weights: Shards) -> Head:
@@ -150,7 +150,7 @@ class Rule:
     redundancy: float | None = None
 
     def verdicts(self, steps: Sequence[StepScore]) -> Verdicts:
-        """Whether each step is correct and, if the rule says so, redundant."""
+        """The verdict whether each step is correct and, if the rule says so, redundant."""
         correct = [value > self.threshold for value in self.judged([step.reward for step in steps])]
         limit = self.redundancy
         redundant = None if limit is None else [(step.redundancy or 0.0) > limit for step in steps]

@@ -44,7 +44,7 @@ class Shards:
                 self._file |= dict.fromkeys(shard.keys(), file)
 
     def __contains__(self, name: str) -> bool:
-        """Whether the folder has a tensor of that name."""
+        """Return whether the folder has a tensor of that name."""
         return name in self._file
 
     def names(self) -> list[str]:

@@ -3,7 +3,7 @@
 Sources: model card of ScalableMath/llemma-7b-prm-prm800k-level-1to3-hf (prompt, reading positions),
 Edward-Sun/easy-to-hard@cf1d6d8 ``inference_reward.py`` (the score is read at the first of the two newline tokens)
 and ``models/reward_model.py`` (the mean over the output rows), ssmisya/PRMBench@a1ae4ea
-``mr_eval/models/llemma7b_prm.py`` (sigmoid, threshold 0.5). The tokenizer is that of EleutherAI/llemma_7b. A blank line
+``mr_eval/models/llemma7b_prm.py`` (sigmoid, threshold 0.5). The tokenizer is EleutherAI/llemma_7b's. A blank line
 ends a step, so blank lines inside a step become plain line breaks. PRMBench deletes them, and reads one place too many:
 the blank line after the heading is its first step, so a step gets the score of the step before it.
 """

@@ -39,7 +39,7 @@ class Named:
     titles: tuple[str, ...]
 
     def settings(self, url: str | None = None) -> Score:
-        """How to score with it: in this process, or behind the server at ``url``.
+        """Settings for scoring with it in this process, or behind the server at ``url``.
 
         Raises ``DataError`` for a published PRM behind a server.
         """
@@ -135,7 +135,7 @@ def open_named(
 
 
 def _method(system: str | None, mode: Mode) -> Method | None:
-    """How to use the published PRM ``system``; None for PathFinder-PRM. Raises ``DataError`` as ``open_prm`` does."""
+    """The authors' way to use the published PRM ``system``; None for PathFinder-PRM."""
     if system is None:
         return None
     if mode is not Mode.BOTH:

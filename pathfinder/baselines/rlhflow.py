@@ -29,7 +29,7 @@ class RLHFlow:
     """The text between the problem and the first step."""
     unnumber: bool = False
     full: bool = False
-    """Whether the score is P(``+``) over the whole vocabulary, not against ``-`` only."""
+    """True if the score is P(``+``) over the whole vocabulary, not against ``-`` only."""
     forbidden: tuple[str, ...] = ()
 
     def encode(self, text: Text, solution: Solution) -> Encoded:

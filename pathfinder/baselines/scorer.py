@@ -103,7 +103,7 @@ class BaselineScorer:
         return self._score_candidates
 
     def _score_candidates(self, rounds: Mapping[str, Candidates]) -> dict[str, list[StepScore | None]]:
-        """Score the last step of every candidate; those of one problem share a tree."""
+        """Score the last step of every candidate; the candidates of a problem share a tree."""
         solutions = [
             Solution(f"{key}, candidate {number}", candidates.problem, (*candidates.prefix, step))
             for key, candidates in rounds.items()

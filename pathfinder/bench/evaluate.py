@@ -41,7 +41,7 @@ Evaluation = ProcessBenchEvaluation | PRMBenchEvaluation
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to evaluate on: the folder of the benchmarks' folders, and items per file (0: all).
+    """The items to evaluate on: the folder of the benchmarks' folders, and items per file (0: all).
 
     ``subsets`` asks for a row per subset too, ``predictions`` names a folder for the predictions.
     """

@@ -82,7 +82,7 @@ def _paper_cells(row: Row) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Paper:
-    """What a row is compared with: the names of the system in the paper's tables, and the rule of its figures.
+    """The paper's figures for a row: the names of the system in the paper's tables, and the rule of its figures.
 
     ``differs`` is a further difference between the input and the paper's.
     """

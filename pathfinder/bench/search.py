@@ -53,7 +53,7 @@ SETTINGS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class SearchOptions:
-    """What to search with: the policy, its server, the problems, candidates per round, and the rules."""
+    """Options of the search: the policy, its server, the problems, candidates per round, and the rules."""
 
     policy: str | None = None
     url: str | None = None
@@ -72,7 +72,7 @@ class SearchOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Policy:
-    """The policy's folder (that of the whole project if a server has the policy), identity and repository, if any."""
+    """The policy's folder (the whole project if a server has the policy), identity and repository, if any."""
 
     folder: Path
     identity: str

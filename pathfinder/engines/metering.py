@@ -1,6 +1,6 @@
 """The budget of a labelling run, its progress line and its counts.
 
-A call is an answer in the journal; a refusal counts, a failed try does not. Tokens are those of prompts and answers.
+A call is an answer in the journal; a refusal counts, a failed try does not. The tokens of prompts and answers count.
 Answers of earlier runs count as paid, so a budget holds for all runs of one labelling together. Hours are per run.
 """
 

@@ -41,7 +41,7 @@ T = TypeVar("T")
 Sink = Callable[[str, T | Failure], None]
 """Receives the key and the result of each call as it arrives."""
 Ask = Callable[[Sequence[Sequence[int]]], Awaitable[list[list[float]]]]
-"""Maps prompts (token ids) to log-probabilities of the next token: those of the requested tokens, then the highest."""
+"""Maps prompts (token ids) to log-probabilities of the next token: of each requested token, then the highest."""
 _Call = Callable[[openai.AsyncOpenAI], Awaitable[T | Failure]]
 
 
@@ -261,8 +261,8 @@ def connect(
 ) -> ServerClient:
     """Make a client for the model ``wanted``, or by default for the only model that the servers offer.
 
-    An unreachable server is skipped if another one answers. Raises ``DataError`` if a server does not offer the model,
-    ``TransientError`` if none answers.
+    An unreachable server is skipped if another server answers. Raises ``DataError`` if a server does not offer the
+    model, ``TransientError`` if none answers.
     """
     client = ServerClient(base_urls, concurrency, timeout_s, retries)
     offers = asyncio.run(client.offers())

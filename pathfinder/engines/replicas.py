@@ -1,4 +1,4 @@
-"""How many concurrent calls each of several equivalent servers gets, and which server gets the next call.
+"""Several equivalent servers: the number of concurrent calls of each, and the choice of one for the next call.
 
 A replica's limit starts low and grows by one per success until the first failure, then by one per round of calls. A
 failure halves it, once per congestion. A replica whose limit drops three times without a success between is left out
@@ -36,7 +36,7 @@ class Replica:
 
     @property
     def free(self) -> int:
-        """How many more calls it can get now."""
+        """The number of further calls that it can get now."""
         return max(int(self.limit) - self.in_flight, 0)
 
     def succeeded(self) -> None:

@@ -1,4 +1,4 @@
-"""How to draw text from a language model and what a call returns, in process or from a server."""
+"""Settings for drawing text from a language model, and the result of a call, in process or from a server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Turns = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to draw a completion and where it ends.
+    """Settings for drawing a completion, and where it ends.
 
     ``temperature`` 0 takes the most probable token. ``include_stop`` keeps the stop string in the text.
     """
@@ -58,7 +58,7 @@ class Reply(Completion):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a call returned no text."""
+    """The reason that a call returned no text."""
 
     outcome: Literal["too_long", "refused", "engine_error"]
     message: str

@@ -36,7 +36,7 @@ _POLL_S = 0.5
 _SHOW_S = 60.0
 _QUERY = ("nvidia-smi", "--query-gpu=index,uuid,memory.free,memory.total,name", "--format=csv,noheader,nounits")
 _MIB = 2**20
-# Whether there is a GPU, torch shall ask the driver's library. Asking CUDA would fix the visible cards of this process.
+# Ask PyTorch to query the driver's library for GPUs. Asking CUDA would fix the visible cards of this process.
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 
@@ -96,7 +96,7 @@ def memory(cards: Sequence[Card]) -> list[tuple[int, int]]:
 
 
 def model(cards: Sequence[Card]) -> str:
-    """What the driver calls the first of the cards, for example "NVIDIA L4"; "" if it does not tell."""
+    """The driver's name of the first of the cards, for example "NVIDIA L4"; "" if it does not tell."""
     names = {key: "".join(more[2:]) for key, *more in _installed().values()}
     return next((names.get(card.key, "") for card in cards), "")
 
@@ -230,7 +230,7 @@ def _holder(path: Path) -> str:
 
 
 def _title() -> str:
-    """What this process runs, for people: ``stages.train full``."""
+    """The module and arguments of this process, for people: ``stages.train full``."""
     spec = sys.modules["__main__"].__spec__
     return " ".join([spec.name if spec else Path(sys.argv[0]).name, *sys.argv[1:]])
 

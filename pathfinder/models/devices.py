@@ -47,7 +47,7 @@ def this_device() -> Device:
 
 
 def _has_driver() -> bool:
-    """Whether NVIDIA's driver is installed. Without it torch finds no GPU, so torch need not be asked."""
+    """Return whether NVIDIA's driver is installed. Without it torch finds no GPU and need not be asked."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -1,4 +1,4 @@
-"""Whether a stage fits into the memory of a device, and the nearest settings that do.
+"""Check that a stage fits into the memory of a device, or find the nearest settings that do.
 
 ``pathfinder plan --gpu`` asks for a whole profile, and every stage asks for itself before it loads anything.
 """
@@ -24,7 +24,7 @@ _LEAST_BUDGET = 1024
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a stage needs on a device. If it does not fit, ``remedy`` names the nearest settings that do.
+    """The needs of a stage on a device. If it does not fit, ``remedy`` names the nearest settings that do.
 
     ``changes`` are these settings by key of params.yaml; empty if there are none.
     """
@@ -36,7 +36,7 @@ class Verdict:
 
 
 def verdict(stage: str, params: Params, device: Device, shape_of: Shapes | None = None) -> Verdict | None:
-    """Whether ``stage`` fits on ``device``, and the nearest settings that do; None if its models run elsewhere.
+    """The verdict on whether ``stage`` fits on ``device``; None if its models run elsewhere.
 
     The default ``shape_of`` takes the models of the source catalogue, fetched or not.
     """
@@ -82,7 +82,7 @@ def cards_of(needs: Sequence[Need], params: Params) -> int:
 
 
 def _fit(needs: Sequence[Need], device: Device, params: Params) -> bool:
-    """Whether there are enough cards, each server fits into its share, and the rest into what is left."""
+    """Return whether there are enough cards, each server fits into its share, and the rest into what is left."""
     own = max((need.total for need in needs if not need.share), default=0.0)
     if device.kind == "cpu":
         return own <= device.memory

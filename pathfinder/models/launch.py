@@ -33,9 +33,9 @@ FOLDER = Path("infra/accelerate")
 _PORT = "29500"
 _STARTED = "PATHFINDER_LAUNCHED"
 _JOIN_S = 7 * 24 * 3600
-"""How long a machine waits for the first one, whose earlier stages may take days."""
+"""Seconds that a machine waits for the first one, whose earlier stages may take days."""
 _WAIT = timedelta(hours=1)
-"""How long a process waits for the others, which may read GBs from a slow disk; by default NCCL waits 10 minutes."""
+"""A process waits this long for the others, which may read GBs from a slow disk; NCCL's default is 10 minutes."""
 
 
 def configuration(name: str) -> dict[str, Any]:
@@ -51,12 +51,12 @@ def configuration(name: str) -> dict[str, Any]:
 
 
 def launched() -> bool:
-    """Whether a launcher started this process."""
+    """Return whether a launcher started this process."""
     return "RANK" in os.environ
 
 
 def started_here() -> bool:
-    """Whether ``launch`` started this process, rather than a launcher by hand."""
+    """Return whether ``launch`` started this process, rather than a launcher by hand."""
     return _STARTED in os.environ
 
 
@@ -68,17 +68,17 @@ def join(cpu: bool) -> PartialState:
 
 
 def is_first() -> bool:
-    """Whether this is the launcher's first process, or the only process."""
+    """Return whether this is the launcher's first process, or the only process."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def is_first_machine() -> bool:
-    """Whether this machine leads the training, or is the only one."""
+    """Return whether this machine leads the training, or is the only one."""
     return int(os.environ.get("NODE_RANK") or 0) == 0
 
 
 def sharded() -> bool:
-    """Whether the launcher asks for sharded weights (FSDP)."""
+    """Return whether the launcher asks for sharded weights (FSDP)."""
     return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
 
@@ -101,8 +101,8 @@ def needed_cards(name: str) -> int:
 def division(name: str, gpus: int | None = None) -> tuple[int, int]:
     """The number of processes that train together, and the number of parts that the weights are cut into.
 
-    Taken from the running launcher or, without one, from configuration ``name``, where "" means one process; ``gpus``
-    are those of the machine (default: this one).
+    Taken from the running launcher or, without one, from configuration ``name``, where "" means one process, on a
+    machine with ``gpus`` (default: this one).
     """
     if launched():
         processes, cut = int(os.environ.get("WORLD_SIZE", "1")), sharded()

@@ -28,7 +28,7 @@ _SPREAD = {"cpu": 4.0, "cuda": 1.0}
 _PROMPT = 256
 """Tokens of a policy's prompt: a problem and the request for a solution."""
 _OPEN, _TRUNK = 64, 1024
-"""Solutions whose trunks are cached when scoring stops early (``prm.chunks.OPEN``), and the tokens of one trunk."""
+"""Solutions whose trunks are cached when scoring stops early (``prm.readings.OPEN``), and the tokens of one trunk."""
 _ROWS = 512
 """The largest number of texts sampled in one batch (``generate``)."""
 _EIGHT_BITS = {"fp8", "fp8_per_tensor", "int8", "bitsandbytes"}
@@ -168,9 +168,9 @@ def longest_record(params: Params) -> int:
 
 
 def stage_needs(stage: str, params: Params, kind: str, shape_of: Shapes, gpus: int | None = None) -> list[Need]:
-    """What ``stage`` needs with its present settings, a server first; empty if all its models run elsewhere.
+    """The needs of ``stage`` with its present settings, a server first; empty if all its models run elsewhere.
 
-    ``gpus`` are those of the machine (default: this one).
+    ``gpus`` is the number of the machine's GPUs (default: this one).
     """
     search, score, label = params.search, params.score, params.label
     if stage == "train":

@@ -61,7 +61,7 @@ class Shape:
         return 2 * self.layers * self.key_width
 
     def divides(self, gpus: int) -> bool:
-        """Whether vLLM can divide the model over this many GPUs, by its Qwen2 and Llama models.
+        """Return whether vLLM can divide the model over this many GPUs, by its Qwen2 and Llama models.
 
         Each GPU gets as many attention heads. The key-value heads are divided or, if they are fewer than GPUs, copied.
         """

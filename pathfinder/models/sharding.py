@@ -29,7 +29,7 @@ def has_rows(files: Path, tokenizer: PreTrainedTokenizerFast) -> bool:
 def empty_model(files: Path, rows: int = 0) -> Any:
     """The network of the model in ``files`` in float32, in evaluation mode, without memory for its parameters.
 
-    ``rows`` is the size of its vocabulary if the files have another one.
+    ``rows`` is the size of its vocabulary if it differs from the files.
     """
     config = AutoConfig.from_pretrained(files, trust_remote_code=False)
     config.vocab_size = rows or config.vocab_size

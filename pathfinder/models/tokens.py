@@ -82,7 +82,7 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
         raise DataError(f"{folder}: the tokenizer's files cannot be read ({error!r:.200}); fetch them again") from error
     if readings[0] != readings[-1]:
         raise DataError(
-            f"{folder}: transformers reads this tokenizer as a {chosen}, which splits texts otherwise than its "
+            f"{folder}: transformers reads this tokenizer as a {chosen}, which splits texts differently from its "
             f"tokenizer.json; save it as a {chosen}, or train the model again from a base model with such a tokenizer"
         )
     return found

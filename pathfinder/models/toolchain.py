@@ -27,7 +27,7 @@ def headers() -> Path:
 
 
 def compile_problem(command: str | None, include: Path) -> str:
-    """Why ``command`` cannot compile a C file that includes Python.h from ``include``; "" if it can."""
+    """The reason that ``command`` cannot compile a C file with Python.h from ``include``; "" if it can."""
     if command is None:
         return "no C compiler (gcc or clang) on the PATH, and CC is not set"
     if not (include / "Python.h").is_file():

@@ -61,7 +61,7 @@ def tokens_of(solution: Solution) -> int:
 
 
 def threads_for(prm: PRM) -> int:
-    """How many threads may call ``prm.score`` at once with profit: two for a PathFinder-PRM that runs on one core.
+    """The number of threads that may score at once with profit: two for a PathFinder-PRM that runs on one core.
 
     More than two were not measured; they would wait for each other in Python's interpreter.
     """
@@ -76,7 +76,7 @@ def threads_for(prm: PRM) -> int:
 
 
 def parts_of(prm: PRM) -> Parts | None:
-    """How ``prm`` scores a solution in parts; None for a PRM that scores whole solutions only."""
+    """The method of ``prm`` that scores a solution in parts; None for a PRM that scores whole solutions only."""
     from pathfinder.prm.scoring import Scorer
 
     return prm.parts if isinstance(prm, Scorer) else None
@@ -221,7 +221,7 @@ class Batcher:
             self._changed.notify_all()
 
     def _score_part(self, entry: _Entry) -> bool:
-        """Whether there may be more parts."""
+        """Score the next part; return whether there may be more."""
         if self._parts is None:
             (entry.scores,) = self._score([entry.solution])
             return False

@@ -1,4 +1,4 @@
-"""What a request passes before the server reads it: its host and origin, token and length, room in the queue, and time.
+"""The checks before the server reads a request: host and origin, token and length, room in the queue, and time.
 
 ``Impatient`` closes connections on which nothing useful arrives. ``Gate`` ends the work for a client that has gone.
 """
@@ -28,7 +28,7 @@ _CLOSE = {"Connection": "close"}
 class OwnHost:
     """Answers 403 to a request under another name of the server, or from a page of another host or port.
 
-    ``names`` are further names of the server, such as that of a proxy. A foreign name that resolves to this machine
+    ``names`` are further names of the server, such as the name of a proxy. A foreign name that resolves to this machine
     lets a page read the answers; a page of another host could keep the server busy. Programs send no origin and are
     served.
     """
@@ -195,7 +195,7 @@ def _name(host: str) -> str:
 
 
 def is_own(host: str) -> bool:
-    """Whether a server that listens on ``host`` can be reached from this machine only."""
+    """Return whether a server that listens on ``host`` can be reached from this machine only."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

@@ -59,12 +59,12 @@ class ScoredStep:
 
     @property
     def correct(self) -> bool:
-        """Whether no error is predicted and the reward, if there is one, is at least one half."""
+        """True if no error is predicted and the reward, if there is one, is at least one half."""
         return not self.errors and (self.reward is None or self.reward >= 0.5)
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """What is wrong with the step, in words: the predicted errors or, if there are none, a low reward."""
+        """The faults of the step, in words: the predicted errors or, if there are none, a low reward."""
         named = tuple("error" if name == "error_free" else f"{name} error" for name in self.errors)
         return named or (() if self.correct else ("low reward",))
 
@@ -138,7 +138,7 @@ def scored_solution(solution: Solution, scores: Sequence[StepScore]) -> ScoredSo
 
 
 def split_steps(text: str) -> list[str]:
-    """The parts of a text between blank lines, without empty ones. Line ends of Windows become those of Unix."""
+    """The parts of a text between blank lines, without empty ones. Windows line ends become Unix line ends."""
     return [step for part in _BLANK_LINES.split(text.replace("\r\n", "\n")) if (step := part.strip())]
 
 
@@ -153,7 +153,7 @@ def read_solutions(source: str) -> list[Solution]:
     JSON lines or one JSON list: ``{"problem", "steps": […]}``, ProcessBench's rows among them; PRMBench's rows, of
     which the modified solution is scored. Standard input, or a file with the name of a text, may also be one solution:
     blank lines separate the problem and the steps. A row without an id has its number, from 1. Raises ``DataError``
-    naming the file and row of a bad row, a file without solutions, or one of another format.
+    naming the file and row of a bad row, a file without solutions, or a file of an unknown format.
     """
     suffix = Path(source.removesuffix(".gz")).suffix.lower()
     with open_given(source) as (name, handle):

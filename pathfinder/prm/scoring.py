@@ -157,7 +157,7 @@ class Scorer:
     def _score_onto(self, trunks: dict[K, Trunk], groups: Mapping[K, list[Query]]) -> dict[K, list[StepScore | None]]:
         """Scores of every group's queries; None for a query that is longer than the model's context.
 
-        ``trunks`` holds the known trunks; those of these groups replace them.
+        ``trunks`` holds the known trunks; the trunks of these groups replace them.
         """
         prompts = {key: self._reader.encode(mine) for key, mine in groups.items()}
         fitting = {key: [prompt for prompt in mine if prompt is not None] for key, mine in prompts.items()}

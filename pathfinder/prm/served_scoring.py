@@ -63,7 +63,7 @@ class ServedScorer:
         return self._score_candidates
 
     def _score_candidates(self, rounds: Mapping[str, Candidates]) -> dict[str, Sequence[StepScore | None]]:
-        """Scores of every candidate. Those of a problem share a call, unless one of them is too long for the server."""
+        """Scores of every candidate. A problem's candidates share a call, unless one is too long for the server."""
         groups = candidate_queries(rounds)
         found = self._score(groups)
         alone = {f"{key}/{i}": [query] for key in groups if found[key] is None for i, query in enumerate(groups[key])}

@@ -308,7 +308,7 @@ def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
 
 
 def _is_json(request: Request) -> bool:
-    """Whether the header says that the body is JSON; FastAPI does not parse the body of any other request."""
+    """Return whether the header says that the body is JSON; FastAPI parses the body of no other request."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     return re.fullmatch(r"application/([^/]+\+)?json", kind) is not None
 

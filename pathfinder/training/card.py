@@ -95,7 +95,7 @@ _LARGEST_TOY = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What determines the weights of a run, except settings and code.
+    """The inputs that determine the weights of a run, besides settings and code.
 
     ``base`` is the repository of the base model, or the sha256 of its files by name. ``data`` is the sha256 of the
     training set. The mix takes ``share`` of its Monte-Carlo records, chosen by ``mix_seed``.
@@ -153,7 +153,7 @@ def card_of(learnt: Learnt, settings: Train, sources: Mapping[str, int], labels:
 
 
 def loading(variant: str) -> str:
-    """How to score with transformers alone: the published prompts of a variant, as code."""
+    """Code that scores with transformers alone, with the published prompts of a variant."""
     marks = VARIANTS[variant]
     captions = [[mark.caption for mark in group] for group in (marks.first, marks.second) if group]
     if marks.sequential:

@@ -50,7 +50,7 @@ def size_of(network: torch.nn.Module) -> int:
 
 
 def check_room(folder: Path, size: int, limit_gib: float) -> int:
-    """How many checkpoints of ``size`` bytes to keep: as many as ``limit_gib`` allows, two without a limit (0).
+    """The number of checkpoints of ``size`` bytes to keep: as many as ``limit_gib`` allows, two without a limit (0).
 
     Raises ``DataError`` if the limit or the free space of the disk is too small. While a checkpoint is written, the
     previous one remains, so the disk holds two even if only one is kept.
@@ -79,7 +79,7 @@ class Group:
         self.rank, self.processes, self._device = rank, processes, device
 
     def all_agree(self, verdict: bool) -> bool:
-        """Whether ``verdict`` is true in every process; returns after all have asked."""
+        """Return whether ``verdict`` is true in every process; returns after all have asked."""
         if self.processes == 1:
             return verdict
         votes = torch.tensor([int(verdict)], device=self._device)
@@ -260,7 +260,7 @@ def _records(checkpoint: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def _is_record(name: str, record: Any) -> bool:
-    """Whether the JSON file of a part gives the digest of the part and a state."""
+    """Return whether the JSON file of a part gives the digest of the part and a state."""
     files = record.get("files") if isinstance(record, dict) else None
     part = name.replace(".json", ".safetensors")
     return isinstance(files, dict) and part in files and isinstance(record.get("state"), dict)
@@ -271,7 +271,7 @@ def _is_complete(checkpoint: Path) -> bool:
 
 
 def _is_intact(checkpoint: Path, group: Group) -> bool:
-    """Whether a checkpoint is complete and the files that this process checks match their digests."""
+    """Return whether a checkpoint is complete and the files that this process checks match their digests."""
     records = _records(checkpoint)
     digests = [item for record in records.values() for item in record["files"].items()]
     mine = digests[group.rank :: group.processes]

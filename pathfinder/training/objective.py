@@ -69,7 +69,7 @@ def evaluate(
 ) -> dict[str, dict[str, float]]:
     """Accuracy, majority accuracy, area under the ROC curve and loss per label, read where the loss is read.
 
-    The loss is that of choosing between ``<+>`` and ``<->``, in nats per label. Correctness is read given the gold
+    The loss is of the choice between ``<+>`` and ``<->``, in nats per label. Correctness is read given the gold
     first labels, as in training.
     """
     model.train(False)

@@ -1,4 +1,4 @@
-"""How fast training runs: tokens per second, and the attained share of the hardware in model FLOPs.
+"""The speed of training: tokens per second, and the attained share of the hardware in model FLOPs.
 
 Model FLOPs are those that the mathematics needs, so recomputation under gradient checkpointing does not count. One
 forward pass over a tree of n tokens with r readings needs
@@ -7,7 +7,7 @@ forward pass over a tree of n tokens with r readings needs
 
 for L layers whose matrices have m parameters, a query width q, a hidden size h and a vocabulary of v tokens; p is the
 number of pairs of a token and a token that it sees, itself included. The backward pass needs twice as much: the
-gradients of the inputs and those of the weights. An adapter trains few weights, so it needs only the first.
+gradients of the inputs and of the weights. An adapter trains few weights, so it needs only the first.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 On the CPU in float32 a run that was killed and resumed ends with the same weights as an uninterrupted one.
 
 Under a launcher (``accelerate launch``, ``torchrun``) each process computes its share of the trees of every optimiser
-step. The step equals that of a single process: the sum over all labels, divided by the weights of all labels.
+step. The step equals the step of a single process: the sum over all labels, divided by the weights of all labels.
 """
 
 from __future__ import annotations

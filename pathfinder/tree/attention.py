@@ -1,7 +1,7 @@
 """Attention over trees of prompts, registered with transformers under the name ``tree``.
 
-A row holds the tokens of many trees without padding. Every slot has an ``order`` and an ``end``. Query q sees key k
-exactly when ``order[k] <= order[q] < end[k]``. Two plans apply this rule:
+A row holds the tokens of many trees without padding. Every slot has an ``order`` and an ``end``, and query q sees key k
+exactly when ``order[k] <= order[q] < end[k]`` (see the package's docstring). Two plans apply this rule:
 
 ``BinPlan`` (CPU) cuts the row into bins. Each bin lists the key ranges that its slots see, in the row or in the caches
 of earlier passes, so few scores are computed and then masked. One bin per tree is the dense reference.
@@ -79,7 +79,7 @@ class BinPlan:
         return replace(self, bins=tuple(replace(b, mask=mask) for b, mask in zip(self.bins, masks, strict=True)))
 
     def select_queries(self, slots: Tensor) -> BinPlan:
-        """The plan with queries only at ``slots``, int64 (queries,), ascending. Keys remain those of the whole row."""
+        """The plan with queries only at ``slots``, int64 (queries,), ascending. The keys of the whole row remain."""
         bins, start = [], 0
         for part in self.bins:
             bins.append(part.select_queries(slots[(slots >= start) & (slots < start + part.size)] - start))

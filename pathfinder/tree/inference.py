@@ -19,7 +19,7 @@ _SUPPORTED = {"Qwen2ForCausalLM", "LlamaForCausalLM"}
 
 
 def supports(model: torch.nn.Module) -> bool:
-    """Whether ``final_states`` can run this model: a known decoder, and gradients are off."""
+    """Return whether ``final_states`` can run this model: a known decoder, and gradients are off."""
     config: Any = getattr(model, "config", None)
     return not torch.is_grad_enabled() and type(model).__name__ in _SUPPORTED and config.hidden_act == "silu"
 

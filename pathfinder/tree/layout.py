@@ -123,7 +123,7 @@ def batch_below(
     before = [np.concatenate(computed, axis=1), *(_trunk_spans(trees, cached) if trunks else ())]
     starts = np.cumsum([0, *(part.shape[1] for part in computed)]).tolist()
     bases = np.cumsum([0, *(len(tree) for tree in trees)]).tolist()
-    # Node n gets order n * stride, which leaves as many orders below it as there are new slots.
+    # Node n gets order n * stride, which leaves an order for each new slot before node n + 1.
     stride = 1 + sum(len(suffix.ids) for suffix in suffixes)
     spans, positions, reads = [], [], list[int]()
     drafts: list[_Draft] = []
@@ -146,7 +146,7 @@ def batch_below(
 
 
 def cached_nodes(tree: Tree, ids: Ids) -> int:
-    """How many of the trunk's first nodes need not be computed again: an earlier pass computed the trunk ``ids``."""
+    """The number of the trunk's first nodes that an earlier pass computed, which had the trunk ``ids``."""
     shared = shared_prefix(tree.ids[tree.split.trunk], ids)
     read = np.flatnonzero(np.isin(tree.split.trunk[:shared], tree.reads))
     return int(read[0]) if len(read) else shared

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """How a published runner words its prompt and takes the probability."""
+    """The prompt of a published runner, and its way to take a probability."""
 
     system: str = prompts.SYSTEM_TRAINING
     lead: str = "Current Step: "
@@ -67,7 +67,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """The labels that a pass is given and those that it asks for, as positions in the variant's marks."""
+    """The labels that a pass is given and the labels that it asks for, as positions in the variant's marks."""
 
     given: tuple[int, ...]
     asked: tuple[int, ...]
@@ -138,7 +138,7 @@ class Prompter:
         preset: Preset = PRESETS["default"],
         ids: LabelIds | None = None,
     ) -> None:
-        """``ids`` are those of the label tokens; without them, the tokenizer gets the tokens that it lacks."""
+        """Without the ``ids`` of the label tokens, the tokenizer gets the tokens that it lacks."""
         self.variant, self.preset = variant, preset
         self.ids = ids or label_ids(tokenizer)
         self._marks = (*variant.first, *variant.second)
