@@ -21,8 +21,6 @@ if TYPE_CHECKING:  # a search with one of our own PRMs reads only the names
     import torch
     from transformers import PreTrainedTokenizerFast
 
-    from pathfinder.baselines.backbone import Shards
-
 Convention = Literal["authors", "benchmark"]
 """The way of using a system: as its authors do, or as a benchmark's evaluator does."""
 AUTHORS: Final = "authors"
@@ -121,6 +119,16 @@ A system that also judges whether a step is redundant gives (readings, 2): the r
 """
 
 
+class Weights(Protocol):
+    """The tensors of a model folder by name, in float32 (``backbone.Shards``)."""
+
+    def __contains__(self, name: str) -> bool:
+        """Return whether the folder has a tensor of that name."""
+
+    def __call__(self, name: str, rows: Sequence[int] | None = None) -> torch.Tensor:
+        """The tensor, or some of its rows; raises ``DataError`` if the folder has no such tensor."""
+
+
 class Adapter(Protocol):
     """One system's prompt and head."""
 
@@ -133,7 +141,7 @@ class Adapter(Protocol):
         """The prompt with one reading per step, or the readings of an evaluator that has more or fewer."""
         ...
 
-    def head(self, text: Text, weights: Shards) -> Head:
+    def head(self, text: Text, weights: Weights) -> Head:
         """The head, in float32."""
         ...
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from transformers import AutoConfig, LlamaModel, MistralModel, PreTrainedModel, Qwen2Model
 
 from ground.io import DataError, read_json
 from pathfinder.models.folders import OpenedModel
 from pathfinder.models.model import device, read_model
+from pathfinder.models.slices import Slices
 from pathfinder.tree.attention import use_trees
 
 CLASSES: dict[str, Any] = {"qwen2": Qwen2Model, "mistral": MistralModel, "llama": LlamaModel}
@@ -27,39 +27,25 @@ _PREFIX = "base_model.model.model."
 _MOST = 2**31
 
 
-class Shards:
-    """The tensors of a folder's safetensors files by name. Raises ``DataError`` if there are none."""
+class Shards(Slices):
+    """The tensors of a folder's safetensors files by name (``adapter.Weights``). Raises ``DataError`` without any."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        files = sorted(folder.glob("*.safetensors"))
-        if not files:
+        if not any(folder.glob("*.safetensors")):
             raise DataError(
                 f"{folder}: no safetensors weights; other formats are refused because they can run code. Convert them "
                 "or use the repository's safetensors revision"
             )
-        self._file: dict[str, Path] = {}
-        for file in files:
-            with safe_open(file, framework="pt") as shard:
-                self._file |= dict.fromkeys(shard.keys(), file)
-
-    def __contains__(self, name: str) -> bool:
-        """Return whether the folder has a tensor of that name."""
-        return name in self._file
-
-    def names(self) -> list[str]:
-        """All names, sorted."""
-        return sorted(self._file)
+        super().__init__(folder.glob("*.safetensors"))
 
     def __call__(self, name: str, rows: Sequence[int] | None = None) -> torch.Tensor:
         """The tensor, or some of its rows, in float32; raises ``DataError`` if the folder has no such tensor."""
-        if name not in self._file:
+        if name not in self:
             raise DataError(f"{self._folder}: no tensor {name}; use the published system's own model folder")
-        with safe_open(self._file[name], framework="pt") as shard:
-            if rows is None:
-                return shard.get_tensor(name).float()  # type: ignore[no-any-return]
-            part = shard.get_slice(name)
-            return torch.stack([part[row].float() for row in rows])
+        if rows is None:
+            return self.read(name).float()
+        return torch.stack([self.read(name, row, row + 1)[0].float() for row in rows])
 
 
 def load_backbone(model: OpenedModel, dtype: str) -> PreTrainedModel:
@@ -120,7 +106,7 @@ def _merge(model: PreTrainedModel, folder: Path) -> None:
     """Add a LoRA adapter's update ``alpha / r * B A`` to the weights (Hu et al. 2021, stored as PEFT does)."""
     scale = adapter_scale(folder)
     shards = Shards(folder)
-    for name in shards.names():
+    for name in shards.names:
         stem, found, _ = name.partition(".lora_A.")
         if not found:
             if ".lora_B." not in name:

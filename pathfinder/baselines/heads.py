@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pathfinder.baselines.adapter import Head
+from pathfinder.baselines.adapter import Head, Weights
 
 if TYPE_CHECKING:
     import torch
 
-    from pathfinder.baselines.backbone import Shards
-
 LM_HEAD, EMBEDDINGS = "lm_head.weight", "model.embed_tokens.weight"
 
 
-def token_head(weights: Shards, labels: Sequence[int], full: bool = False) -> Head:
+def token_head(weights: Weights, labels: Sequence[int], full: bool = False) -> Head:
     """The probability of the first label token against the second, or with ``full`` among the whole vocabulary.
 
     The rows of the language model's head come from ``lm_head.weight``, or from the embeddings if the two are tied.

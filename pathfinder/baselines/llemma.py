@@ -12,14 +12,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, as_prmbench
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, Weights, as_prmbench
 from pathfinder.baselines.heads import LM_HEAD, scalar_head
 from pathfinder.core.steps import Solution
-
-if TYPE_CHECKING:
-    from pathfinder.baselines.backbone import Shards
 
 _BLANK = re.compile(r"\n\s*\n")
 
@@ -37,7 +33,7 @@ class Llemma:
             pieces += [Piece(_BLANK.sub("\n", text.safe(step.strip())) + "\n", read=True), Piece("\n")]
         return text.encode(pieces)
 
-    def head(self, text: Text, weights: Shards) -> Head:
+    def head(self, text: Text, weights: Weights) -> Head:
         """The mean of all rows of ``lm_head.weight``, which gives the mean logit without computing every logit."""
         return scalar_head(weights(LM_HEAD).double().mean(dim=0))
 

@@ -9,14 +9,10 @@ before the next). The published repository openreasoner/Math-psa contains a LoRA
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, Weights
 from pathfinder.baselines.heads import token_head
 from pathfinder.core.steps import Solution
-
-if TYPE_CHECKING:
-    from pathfinder.baselines.backbone import Shards
 
 TAG = "\n\n\n\n\n"
 
@@ -41,7 +37,7 @@ class MathPSA:
             pieces.append(Piece(tagged if step or not number else "", read=True))
         return text.encode(pieces)
 
-    def head(self, text: Text, weights: Shards) -> Head:
+    def head(self, text: Text, weights: Weights) -> Head:
         """Rows of `` +`` and `` -`` of the language model's head."""
         text.exact(f" {TAG}")
         return token_head(weights, text.exact(" + -", 2))

@@ -9,14 +9,10 @@ numbers steps that do not begin with "Step" and uses the threshold 0.5.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, as_prmbench
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, Weights, as_prmbench
 from pathfinder.baselines.heads import token_head
 from pathfinder.core.steps import Solution
-
-if TYPE_CHECKING:
-    from pathfinder.baselines.backbone import Shards
 
 TAG = "ки"
 
@@ -36,7 +32,7 @@ class MathShepherd:
             pieces += [Piece(f"{numbered} "), Piece(TAG, read=True), Piece("\n")]
         return text.encode(pieces)
 
-    def head(self, text: Text, weights: Shards) -> Head:
+    def head(self, text: Text, weights: Weights) -> Head:
         """Rows of ``+`` and ``-`` of the language model's head."""
         text.exact(TAG)
         return token_head(weights, text.exact("+ -", 2))

@@ -10,15 +10,11 @@ corrected later). The threshold 0.5 is PRMBench's; the cards read the score as a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, as_prmbench
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, Weights, as_prmbench
 from pathfinder.baselines.heads import class_head
 from pathfinder.core.prompts import unnumbered
 from pathfinder.core.steps import Solution
-
-if TYPE_CHECKING:
-    from pathfinder.baselines.backbone import Shards
 
 MARKER = "<extra_0>"
 PROMPT = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -41,7 +37,7 @@ class Qwen:
             pieces += [Piece(body), Piece(MARKER, read=True)]
         return text.encode([*pieces, Piece(after)])
 
-    def head(self, text: Text, weights: Shards) -> Head:
+    def head(self, text: Text, weights: Weights) -> Head:
         """Two linear layers, ``score.0`` and ``score.2``."""
         text.exact(MARKER)
         layers = [(weights(f"score.{layer}.weight"), weights(f"score.{layer}.bias")) for layer in (0, 2)]

@@ -12,18 +12,14 @@ redundant if P(neutral) exceeds 0.15.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ground.io import DataError
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, Rule, System, Text, as_prmbench
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, Rule, System, Text, Weights, as_prmbench
 from pathfinder.baselines.heads import class_head
 from pathfinder.core.prompts import unnumbered
 from pathfinder.core.steps import Solution
-
-if TYPE_CHECKING:
-    from pathfinder.baselines.backbone import Shards
 
 _BEGIN = 1
 _PROMPT = "Question:\n{problem}\nAnswer:\nLet's think step by step.\n"
@@ -58,7 +54,7 @@ class ReasonEval:
         reads = (places - 1 - np.arange(len(places)))[extra:]
         return Encoded(ids, tuple(reads.tolist()))
 
-    def head(self, text: Text, weights: Shards) -> Head:
+    def head(self, text: Text, weights: Weights) -> Head:
         """``score_head``: wrong, neutral, right. A neutral step is correct and redundant."""
         bias = weights("score_head.bias") if "score_head.bias" in weights else None
         return class_head([(weights("score_head.weight"), bias)], [1, 2], [1])

@@ -10,15 +10,11 @@ the most likely token, which is the two-token rule at 0.5 whenever that token is
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, as_prmbench
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Piece, System, Text, Weights, as_prmbench
 from pathfinder.baselines.heads import token_head
 from pathfinder.core.prompts import unnumbered
 from pathfinder.core.steps import Solution
-
-if TYPE_CHECKING:
-    from pathfinder.baselines.backbone import Shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +39,7 @@ class RLHFlow:
             pieces += [Piece(turn), Piece(frame[2 * number + 1], read=True), Piece("+"), Piece(frame[2 * number + 2])]
         return text.encode(pieces, begin=False)  # the template writes the beginning token itself
 
-    def head(self, text: Text, weights: Shards) -> Head:
+    def head(self, text: Text, weights: Weights) -> Head:
         """Rows of ``+`` and ``-`` of the language model's head, or all of them."""
         return token_head(weights, text.exact("+") + text.exact("-"), self.full)
 

@@ -12,18 +12,14 @@ last step is one more part with a score and a verdict.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ground.io import DataError
-from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Rule, System, Text, as_prmbench
+from pathfinder.baselines.adapter import AUTHORS, Encoded, Head, Method, Rule, System, Text, Weights, as_prmbench
 from pathfinder.baselines.heads import scalar_head
 from pathfinder.core.prompts import unnumbered
 from pathfinder.core.steps import Solution
-
-if TYPE_CHECKING:
-    from pathfinder.baselines.backbone import Shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +33,7 @@ class Skywork:
         lines = [text.safe(step.strip()).split("\n") for step in solution.steps]
         return _joined(text, solution.problem, lines, "\n")
 
-    def head(self, text: Text, weights: Shards) -> Head:
+    def head(self, text: Text, weights: Weights) -> Head:
         """``v_head.summary``."""
         return scalar_head(weights("v_head.summary.weight")[0], weights("v_head.summary.bias")[0])
 

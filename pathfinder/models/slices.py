@@ -44,8 +44,15 @@ class Slices:
     def __contains__(self, name: str) -> bool:
         return name in self._parts
 
-    def read(self, name: str, start: int, stop: int) -> torch.Tensor:
+    @property
+    def names(self) -> list[str]:
+        """The names of all tensors, sorted."""
+        return sorted(self._parts)
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> torch.Tensor:
         """Rows ``start`` to ``stop`` of a tensor, (rows, …) in the file's type. Raises ``DataError`` if missing."""
+        if stop is None:
+            stop = self._parts[name][-1][1]
         found: list[torch.Tensor] = []
         at = start
         for first, end, handle in self._parts.get(name, ()):

@@ -43,8 +43,6 @@ _SHARED = 4096
 """Token budget of a tree that holds several solutions."""
 
 K = TypeVar("K", bound=Hashable)
-Prompt = tuple[str, Encoded]
-"""A query's name and its prompt."""
 
 
 class Scorer:
@@ -87,7 +85,7 @@ class Scorer:
         prompts = {index: mine for index in queries if (mine := self._prompts(queries[index]))}
         yield len(queries) - len(prompts)
         # every step occurs twice: in a prefix and as current step
-        longest = {index: 2 * max(len(ids) for _, (ids, _) in mine) for index, mine in prompts.items()}
+        longest = {index: 2 * max(len(ids) for ids, _ in mine) for index, mine in prompts.items()}
         parts = split(longest, min(self._budget, _SHARED))
         trees = [self._reader.tree([prompt for index in part for prompt in prompts[index]]) for part in parts]
         for batch in pack([len(tree.tree) for tree in trees], self._budget):
@@ -97,7 +95,7 @@ class Scorer:
                     out[index] = [next(rest) for _ in prompts[index]]
             yield sum(len(parts[item]) for item in batch)
 
-    def _prompts(self, queries: list[Query]) -> list[Prompt]:
+    def _prompts(self, queries: list[Query]) -> list[Encoded]:
         """The prompts of a whole solution; none if one of them is longer than the model's context."""
         prompts = self._reader.encode(queries) if queries else []
         fitting = [prompt for prompt in prompts if prompt is not None]
@@ -126,7 +124,7 @@ class Scorer:
             queries = {index: rest for index, rest in queries.items() if rest}
 
     def parts(self, solution: Solution, seconds: float) -> Iterator[list[StepScore]]:
-        """Score the steps of a solution in parts of about ``seconds``; each part reuses the trunk of those before.
+        """Score the steps of a solution in parts of about ``seconds``; each part reuses the trunk of the parts before.
 
         Yields nothing for a solution that is longer than the model's context. Raises ``DataError`` as ``score`` does.
         """
@@ -182,7 +180,7 @@ class Scorer:
 class PromptTree:
     """Prompts that share one tree, and the readings that the tree answers."""
 
-    prompts: Sequence[Prompt]
+    prompts: Sequence[Encoded]
     tree: Tree
     readings: list[Reading]
     found: dict[Reading, npt.NDArray[np.float64]] = field(default_factory=dict)
@@ -206,16 +204,15 @@ class TreeReader:
         self._first = passes_for(mode, passes)[:1] if self._has_second else passes_for(mode, passes)
         self._longest = int(getattr(model.config, "max_position_embeddings", 2**31))
 
-    def encode(self, queries: list[Query]) -> list[Prompt | None]:
+    def encode(self, queries: list[Query]) -> list[Encoded | None]:
         """The queries' prompts; None for one that is longer than the model's context."""
-        prompts = zip((query.name for query in queries), self.prompter.encode(queries), strict=True)
-        return [(name, (ids, slots)) if slots[-1] <= self._longest else None for name, (ids, slots) in prompts]
+        encoded = self.prompter.encode(queries)
+        return [(ids, slots) if slots[-1] <= self._longest else None for ids, slots in encoded]
 
-    def tree(self, prompts: Sequence[Prompt]) -> PromptTree:
+    def tree(self, prompts: Sequence[Encoded]) -> PromptTree:
         """One tree of the prompts."""
         given = (True,) if self._mode is Mode.POSITIVE else (True, False)
-        encoded = [prompt for _, prompt in prompts]
-        return PromptTree(prompts, *self.prompter.tree_of(encoded, self._first, given=given))
+        return PromptTree(prompts, *self.prompter.tree_of(prompts, self._first, given=given))
 
     @cached_property
     def opening(self) -> Trunk:
@@ -265,7 +262,7 @@ class TreeReader:
         for index, tree in enumerate(trees):
             reads = zip(tree.readings, tree.tree.reads, strict=True)
             node_of = {reading.query: int(node) for reading, node in reads if reading.mark == first.asked[0]}
-            for number, (_, (ids, slots)) in enumerate(tree.prompts):
+            for number, (ids, slots) in enumerate(tree.prompts):
                 labels = (tree.found[Reading(number, (), mark)] for mark in first.asked)
                 given = tuple(good >= bad for good, bad, _ in labels)
                 tail = self.prompter.prompt(ids, slots, given, second.asked)[slots[0] :]

@@ -1,11 +1,18 @@
+"""A model folder is opened once: its files, configuration, description and tokenizer are read where it is opened."""
+
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
+from ground import io
 from ground.io import DataError, write_json
-from pathfinder.models.folders import MODEL_FILE, variant_of
+from pathfinder.models import folders
+from pathfinder.models.folders import MODEL_FILE, open_model, variant_of
+from pathfinder.prm.scoring import Scorer
+from tests.prm.test_scoring import save_prm
 
 
 def test_a_description_names_the_variant(tmp_path: Path) -> None:
@@ -22,3 +29,40 @@ def test_an_unknown_variant_is_refused(content: dict[str, str], tmp_path: Path) 
     write_json(tmp_path / MODEL_FILE, content)
     with pytest.raises(DataError, match=r"pathfinder\.json: unknown variant .*; expected one of full"):
         variant_of(tmp_path)
+
+
+def test_a_scorer_reads_each_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_prm(tmp_path)
+    read: list[str] = []
+
+    def counted(path: Path) -> object:
+        read.append(path.name)
+        return io.read_json(path)
+
+    monkeypatch.setattr(folders, "read_json", counted)
+    model = open_model(tmp_path)
+    Scorer(model)
+    Scorer(model)
+    assert read.count("config.json") == 1
+    assert read.count(MODEL_FILE) <= 1
+    assert model.tokenizer is model.tokenizer
+
+
+def test_the_configuration_is_typed(tmp_path: Path) -> None:
+    for written, dtype in ({"dtype": "bfloat16"}, "bfloat16"), ({"torch_dtype": "float16"}, "float32"), ({}, "float32"):
+        write_json(tmp_path / "config.json", {**written, "max_position_embeddings": 7, "vocab_size": 5})
+        config = open_model(tmp_path).config
+        assert (config.dtype, config.positions, config.rows) == (dtype, 7, 5)
+    write_json(tmp_path / "config.json", {"max_position_embeddings": "7", "vocab_size": "5"})
+    config = open_model(tmp_path).config
+    assert config.rows is None
+    with pytest.raises(DataError, match="max_position_embeddings '7'; expected a positive integer"):
+        _ = config.positions
+
+
+def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no config\.json; expected a model folder"):
+        open_model(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps([]))
+    with pytest.raises(DataError, match=r"config\.json: no JSON object; fetch the model's files again"):
+        open_model(tmp_path)
