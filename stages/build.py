@@ -22,8 +22,9 @@ from typing import Annotated
 import polars as pl
 
 from evidence.record.stage import stage
-from ground.io import DataError, read_json, read_parquet, write_json, write_parquet
+from ground.io import DataError, read_json, read_parquet, write_parquet
 from ground.progress import Progress
+from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import load_params
 from pathfinder.core.parts import Part
 from pathfinder.core.records import LINES
@@ -31,6 +32,7 @@ from pathfinder.data import trainset
 from pathfinder.data.decisions import decisions
 from pathfinder.data.exclusions import excluded_records, read_exclusions
 from pathfinder.data.matched_parts import known_signatures, match_parts, match_steps, write_part
+from pathfinder.data.metrics import Build
 from pathfinder.data.overlap import ProblemIndex, problem_hits
 
 STEPS_FOLDER = Path("artifacts/steps")
@@ -81,13 +83,14 @@ def main(*, part: Annotated[str, "do only this part of the search, for example 2
         steps, matches = matching.result()
         parts = trainset.part_matches(trees, chosen["tree_id"], matches)
         removed = trainset.removed_rows(dropped.get("overlap", trees.clear()), hits)
-        figures = {
-            "train": trainset.sizes(train),
-            "test": trainset.sizes(test),
-            "near_duplicate_problems": len(groups) - len(set(groups.values())),
-            "overlap": trainset.overlap_figures(trees, chosen, hits, steps, parts),
-            "removed": trainset.removed_figures(removed),
-        }
+        figures = Build(
+            **dict(trainset.accounting(gathered, chosen, dropped)),
+            train=trainset.sizes(train),
+            test=trainset.sizes(test),
+            near_duplicate_problems=len(groups) - len(set(groups.values())),
+            overlap=trainset.overlap_figures(trees, chosen, hits, steps, parts),
+            removed=trainset.removed_figures(removed),
+        )
         progress.advance(note="write")
         write_parquet(TRAIN / "train.parquet", train)
         write_parquet(TRAIN / "test.parquet", test)
@@ -96,7 +99,7 @@ def main(*, part: Annotated[str, "do only this part of the search, for example 2
         write_parquet(OVERLAP / "removed.parquet", removed)
         made = decisions(gathered, {"train": train, "test": test}, dropped, groups, hits, excluded)
         write_parquet(DECISIONS_FILE, made)
-        write_json(METRICS, trainset.accounting(gathered, chosen, dropped) | figures)
+        write_metrics(METRICS, figures)
         stored.clear()
         progress.advance()
 

@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 
 from evidence.record.stage import stage
-from ground.io import write_json, write_jsonl
+from ground.io import write_jsonl
+from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import load_params
 from pathfinder.engines.workers import Workers
 from pathfinder.models.footprint import require
@@ -36,8 +37,8 @@ def main() -> None:
         with Workers(job, count, each) as workers:
             rows, metrics = search_all("control", read_problems(params), workers, {"run": "random"}, [POLICY], params)
     write_jsonl(PREDICTIONS, rows)
-    write_json(METRICS, metrics)
-    print(f"search random: prm@{params.search.n} {metrics['average']:.1f}")
+    write_metrics(METRICS, metrics)
+    print(f"search random: prm@{params.search.n} {metrics.average:.1f}")
 
 
 if __name__ == "__main__":

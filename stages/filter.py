@@ -16,9 +16,11 @@ from typing import Any
 import polars as pl
 
 from evidence.record.stage import stage
-from ground.io import DataError, read_parquet, write_json, write_parquet
+from ground.io import DataError, read_parquet, write_parquet
 from pathfinder.core.labels import correctness, drop_reason
+from pathfinder.core.metrics import Flow, write_metrics
 from pathfinder.core.records import CLEAN, DROPS, LABELS, STEP_LABELS, STEPS
+from pathfinder.data.metrics import Filter
 
 STEPS_FILE = Path("artifacts/steps/steps.parquet")
 LABELS_FILE = Path("artifacts/labels/labels.parquet")
@@ -38,12 +40,11 @@ def decide(steps: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(correctness=correctness(), reason=drop_reason())
 
 
-def accounting(decided: pl.DataFrame) -> dict[str, Any]:
+def accounting(decided: pl.DataFrame) -> Flow:
     """Count the records read, kept and dropped by reason."""
     reasons = decided.drop_nulls("reason").group_by("reason").len()
-    dropped = dict(reasons.iter_rows())
     kept = decided["reason"].null_count()
-    return {"read": len(decided), "kept": kept, "dropped": dropped, "quarantined": {}}
+    return Flow(read=len(decided), kept=kept, dropped=dict(reasons.iter_rows()), quarantined={})
 
 
 @stage
@@ -58,8 +59,8 @@ def main() -> None:
         str(source): accounting(rows)
         for (source,), rows in decided.partition_by("source", as_dict=True, maintain_order=True).items()
     }
-    positives = {label: kept[label].mean() if len(kept) else None for label in STEP_LABELS}
-    write_json(METRICS, accounting(decided) | {"sources": by_source, "positive_share": positives})
+    positives: dict[str, Any] = {label: kept[label].mean() if len(kept) else None for label in STEP_LABELS}
+    write_metrics(METRICS, Filter(**dict(accounting(decided)), sources=by_source, positive_share=positives))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Annotated
 
 from evidence.record.stage import stage
-from ground.io import read_parquet, write_json, write_parquet
+from ground.io import read_parquet, write_parquet
 from ground.recording import note
+from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import load_params
 from pathfinder.core.parts import Part
 from pathfinder.core.records import STEPS, TRAJECTORIES
@@ -29,6 +30,7 @@ from pathfinder.judge.answered_parts import journal_path, move_parts, require_se
 from pathfinder.judge.judge import describe, journal_folder, open_judge
 from pathfinder.judge.label_tables import accounting, agreement, by_source, labels_of, write_answers
 from pathfinder.judge.labelling import Labelling, Prompts, choose
+from pathfinder.judge.metrics import Label
 from pathfinder.models.cards import confined
 from pathfinder.models.footprint import require
 
@@ -68,8 +70,16 @@ def main(*, part: Annotated[str, "answer only this part of the prompts, for exam
     labels = labels_of(steps, verdicts)
     write_parquet(LABELS_FOLDER / "labels.parquet", labels)
     outcomes = Counter(labels["outcome"])
-    figures |= {"outcomes": outcomes, "agreement": agreement(steps, labels), "sources": by_source(steps, labels)}
-    write_json(METRICS, accounting(outcomes) | figures | {"engine": params.engine, "preset": params.preset})
+    made = Label(
+        **dict(accounting(outcomes)),
+        **figures,
+        outcomes=outcomes,
+        agreement=agreement(steps, labels),
+        sources=by_source(steps, labels),
+        engine=params.engine,
+        preset=params.preset,
+    )
+    write_metrics(METRICS, made)
 
 
 if __name__ == "__main__":

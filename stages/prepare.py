@@ -18,12 +18,13 @@ from typing import Annotated
 import polars as pl
 
 from evidence.record.stage import stage
-from ground.io import write_json
+from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import load_params
 from pathfinder.core.parts import Part
 from pathfinder.core.tables import table_writer
 from pathfinder.data.conversion import READERS, SCHEMAS, Counts, convert_source, open_source, repeat_figures
 from pathfinder.data.converted_parts import FinishedBatches, conversion_parts, write_part
+from pathfinder.data.metrics import Prepare
 
 RAW = Path("artifacts/raw")
 STEPS_FOLDER = Path("artifacts/steps")
@@ -55,9 +56,14 @@ def main(*, part: Annotated[str, "do only this part of the work, for example 2/3
         for source in sources:
             for name, found in convert_source(source, params.prepare, tables, keys, finished.work).items():
                 counts[name] += found
-    figures = sum(counts.values(), Counts()).figures() | repeat_figures(keys)
-    figures |= {"trajectories": tables["trajectories"].rows, "preset": params.prepare.preset}
-    write_json(METRICS, figures | {"sources": {source: found.figures() for source, found in counts.items()}})
+    figures = Prepare(
+        **dict(sum(counts.values(), Counts()).figures()),
+        **repeat_figures(keys),
+        sources={source: found.figures() for source, found in counts.items()},
+        trajectories=tables["trajectories"].rows,
+        preset=preset,
+    )
+    write_metrics(METRICS, figures)
     parts.clear()
 
 

@@ -13,13 +13,15 @@ from functools import partial
 from pathlib import Path
 
 from evidence.record.stage import stage
-from ground.io import write_json, write_jsonl
+from ground.io import write_jsonl
 from pathfinder.benchmarks.accuracy import metrics
 from pathfinder.benchmarks.bootstrap import INTERVALS
+from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import load_params
 from pathfinder.engines.workers import Workers, chunk_folder
 from pathfinder.models.footprint import require
 from pathfinder.policy.evaluate import identity_of, read_problems
+from pathfinder.policy.metrics import Details, Sample
 from pathfinder.policy.samples import SampleJob, draw_all, figures, grade_all
 from pathfinder.policy.serving import POLICY, deciding, policy_cards, policy_servers
 
@@ -43,18 +45,19 @@ def main() -> None:
         drawn = draw_all(loaded.items, workers, folder, settings.batch_size, "sample")
     rows, failures = grade_all(loaded.items, drawn)
     table = metrics([row["set"] for row in rows], figures(rows, settings.n), INTERVALS)
-    details = {
-        "defects": loaded.defects,
-        "grading_failures": dict(failures),
-        "not_graded": failures.total(),
-        "samples": settings.n * len(rows),
-        "samples_without_answer": sum(answer is None for row in rows for answer in row["answers"]),
-        "samples_cut": sum(finish == "length" for row in rows for finish in row["finish"]),
-        "samples_too_long": sum(finish == "too_long" for row in rows for finish in row["finish"]),
-    }
+    details = Details(
+        defects=loaded.defects,
+        grading_failures=dict(failures),
+        not_graded=failures.total(),
+        samples=settings.n * len(rows),
+        samples_without_answer=sum(answer is None for row in rows for answer in row["answers"]),
+        samples_cut=sum(finish == "length" for row in rows for finish in row["finish"]),
+        samples_too_long=sum(finish == "too_long" for row in rows for finish in row["finish"]),
+    )
+    found = Sample(**loaded.accounting(), **table, details=details)
     write_jsonl(PREDICTIONS, rows)
-    write_json(METRICS, loaded.accounting() | table | {"details": details})
-    print("sample: " + ", ".join(f"{name} {value:.1f}" for name, value in table["average"].items()))
+    write_metrics(METRICS, found)
+    print("sample: " + ", ".join(f"{name} {value:.1f}" for name, value in found.average.items()))
 
 
 if __name__ == "__main__":

@@ -16,15 +16,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from evidence.record.stage import stage
-from ground.io import read_jsonl, sha256_file, write_json, write_jsonl
+from ground.io import read_jsonl, sha256_file, write_jsonl
 from pathfinder.baselines.opening import open_prm
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.benchmarks.bootstrap import INTERVALS
+from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import Params, load_params
 from pathfinder.engines.workers import Workers, chunk_folder
 from pathfinder.models.footprint import require
 from pathfinder.policy.best_of_n import best_of_n
 from pathfinder.policy.evaluate import BEST_OF_N, SearchJob, read_problems, score_all, search_all, search_preset
+from pathfinder.policy.metrics import BestOfN
 from pathfinder.policy.serving import POLICY, deciding, policy_servers
 from pathfinder.prm.evaluate import decisive
 from pathfinder.prm.opening import FETCHED, cards_needed, model_of, titles_of
@@ -55,16 +57,15 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/
     ):
         figures = _best_of_n(run, workers, deciding(params.search) | identity, models, params)
         rows, metrics = search_all("search", read_problems(params), workers, identity, models, params)
-    metrics |= {"best_of_n": figures} | ({"system": run, "titles": list(system.titles)} if system else titles_of(run))
+    others = {"system": run, "titles": list(system.titles)} if system else titles_of(run)
+    metrics = metrics.model_copy(update={"best_of_n": figures} | others)
     write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
-    write_json(METRICS / f"{run}.json", metrics)
-    averages = {f"prm@{params.search.n}": metrics["average"]} | figures["average"]
+    write_metrics(METRICS / f"{run}.json", metrics)
+    averages = {f"prm@{params.search.n}": metrics.average} | figures.average
     print(f"search {run}: " + ", ".join(f"{name} {value:.1f}" for name, value in averages.items()))
 
 
-def _best_of_n(
-    run: str, workers: Workers, identity: dict[str, Any], models: list[Path], params: Params
-) -> dict[str, Any]:
+def _best_of_n(run: str, workers: Workers, identity: dict[str, Any], models: list[Path], params: Params) -> BestOfN:
     """Score the sample stage's solutions in chunks, choose among them, write the choices and return the figures."""
     samples = [row for _, row in read_jsonl(SAMPLES)]
     folder = chunk_folder(BEST_OF_N, identity | {"samples": sha256_file(SAMPLES)}, models)

@@ -25,6 +25,7 @@ from ground import io
 from ground.recording import code_digest, note
 from pathfinder.core import mixes, records
 from pathfinder.core.hub import HubModel, read_hub_model
+from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import Train, load_params
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.runs import Run, parse_run
@@ -96,13 +97,13 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
         if is_first:
             network = gathered_network(base, tokenizer, settings, weights)
     if is_first:
-        figures = outcome.figures(learn, test, fitted.rows) | about
-        figures["test_labels"] = held_out
+        figures = outcome.figures(learn, test, fitted.rows, test_labels=held_out, **about)
         target, sources = Path("models") / run.name, about["sources"]
         outcome.save_model(network, tokenizer, prompter, settings, added, target, learnt, sources)
         io.write_parquet(USED / f"{run.name}.parquet", outcome.uses(learn, trainer.plan_of(learn, settings), left_out))
-        io.write_json(Path(f"metrics/train/{run.name}_log.json"), outcome.thin_log(fitted.rows))
-        io.write_json(Path(f"metrics/train/{run.name}.json"), figures)
+        log = [row.as_json() for row in outcome.thin_log(fitted.rows)]
+        io.write_json(Path(f"metrics/train/{run.name}_log.json"), log)
+        write_metrics(Path(f"metrics/train/{run.name}.json"), figures)
         note("throughput", fitted.throughput)
         remove_progress(progress)
     processes.destroy_process_group()

@@ -15,9 +15,11 @@ from pathlib import Path
 import polars as pl
 
 from evidence.record.stage import stage
-from ground.io import read_parquet, write_json
+from ground.io import read_parquet
+from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import load_params
 from pathfinder.core.records import CLEAN, LABELS, STEPS, TRAJECTORIES
+from pathfinder.data.metrics import Truth
 from world.truth import figures, known
 
 STEPS_FOLDER = Path("artifacts/steps")
@@ -40,7 +42,7 @@ def main() -> None:
     judged = len(labels.filter((pl.col("origin") == "judge") & pl.col("math").is_not_null()))
     groups = rows.partition_by("group", as_dict=True, maintain_order=True)
     by_group = {str(name): figures(part, report) for (name,), part in sorted(groups.items())}
-    write_json(METRICS, {"judged": judged, "all": figures(rows, report), "groups": by_group})
+    write_metrics(METRICS, Truth(judged=judged, all=figures(rows, report), groups=by_group))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from typing import Any, Literal
 from evidence.record.stage import stage
 from ground.io import DataError, atomic_folder, read_json, read_parquet, write_json, write_text
 from ground.progress import Progress
+from pathfinder.core.metrics import Agreement, write_metrics
 from pathfinder.core.mixes import records_of
 from pathfinder.core.params import load_params
 from pathfinder.core.records import as_trained
@@ -66,7 +67,7 @@ def main(what: Literal["labelled", "train"] = "labelled") -> None:
     with atomic_folder(report) as folder:
         write_json(folder / "validation.json", outcome)
         write_text(folder / "index.html", outcome_page(outcome))
-    write_json(Path(f"metrics/{name}.json"), metrics_of(results, records) | figures)
+    write_metrics(Path(f"metrics/{name}.json"), metrics_of(results, records, **figures))
     if error := failure(results, report):
         raise DataError(error)
 
@@ -77,7 +78,8 @@ def _checked(checker: Checker, label: str, total: int, suites: Iterable[Suite]) 
 
 
 def _figures(tables: Tables) -> dict[str, Any]:
-    by_rating = {name: {"judged": judged, "share": share} for name, judged, share in agreement(tables).iter_rows()}
+    rows = agreement(tables).iter_rows()
+    by_rating = {name: Agreement(judged=judged, share=share) for name, judged, share in rows}
     return {"shares": shares(tables), "agreement": by_rating}
 
 

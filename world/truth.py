@@ -7,7 +7,6 @@ problems from real sources is unknown.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,6 +14,7 @@ import polars as pl
 from ground.io import DataError
 from pathfinder.benchmarks.bootstrap import Indices, interval
 from pathfinder.core.params import Report
+from pathfinder.data.metrics import Judged, Rate, RateName
 from world.oracle import Verdict, assess_all
 from world.story import read_story
 
@@ -57,15 +57,11 @@ def known(steps: pl.DataFrame, trajectories: pl.DataFrame, labels: pl.DataFrame,
     return pl.DataFrame(rows, schema=KNOWN, orient="row")
 
 
-def figures(rows: pl.DataFrame, report: Report) -> dict[str, Any]:
-    """Rates of ``known`` rows in percent with bootstrap intervals by problem; both are null if nothing was counted.
-
-    ``wrong`` is the share of incorrect steps, which is also the ``error_precision`` of a judge that flags every step.
-    ``error_recall`` and ``false_alarms`` do not depend on that share.
-    """
+def figures(rows: pl.DataFrame, report: Report) -> Judged:
+    """Rates of ``known`` rows in percent with bootstrap intervals by problem."""
     wrong, called, right, kept = (pl.col(name) for name in ("is_wrong", "is_called_wrong", "is_right", "is_kept"))
     every = wrong.is_not_null()
-    rates = {
+    rates: dict[RateName, tuple[pl.Expr, pl.Expr]] = {
         "wrong": (wrong, every),
         "error_recall": (called & wrong, wrong),
         "error_precision": (called & wrong, called),
@@ -74,18 +70,18 @@ def figures(rows: pl.DataFrame, report: Report) -> dict[str, Any]:
         "labels_right_kept": (right & kept, kept),
         "labels_right_dropped": (right & ~kept, ~kept),
     }
-    counts = {"steps": len(rows), "kept": int(rows["is_kept"].sum())}
-    return counts | {name: _rate(rows, part, whole, report) for name, (part, whole) in rates.items()}
+    found = {name: _rate(rows, part, whole, report) for name, (part, whole) in rates.items()}
+    return Judged(steps=len(rows), kept=int(rows["is_kept"].sum()), **found)
 
 
-def _rate(rows: pl.DataFrame, part: pl.Expr, whole: pl.Expr, report: Report) -> dict[str, Any]:
+def _rate(rows: pl.DataFrame, part: pl.Expr, whole: pl.Expr, report: Report) -> Rate:
     by_problem = rows.group_by("problem_id", maintain_order=True).agg(part=part.sum(), whole=whole.sum())
     parts, wholes = by_problem["part"].to_numpy(), by_problem["whole"].to_numpy()
     if not wholes.sum():
-        return {"value": None, "interval": None}
+        return Rate(value=None, interval=None)
 
     def percent(taken: Indices) -> float:
         return 100 * float(parts[taken].sum()) / max(1.0, float(wholes[taken].sum()))
 
     bounds = interval(len(parts), percent, report.bootstrap_samples, report.confidence, report.seed)
-    return {"value": percent(np.arange(len(parts))), "interval": list(bounds)}
+    return Rate(value=percent(np.arange(len(parts))), interval=list(bounds))

@@ -85,14 +85,14 @@ def evaluate(system: System, model: Path, benchmark: BenchmarkName, data: Path, 
         for place, solution in enumerate(solutions)
     ]
     rows = evaluation.rows(answers, columns)
-    metrics = evaluation.metrics(answers, INTERVALS)
-    metrics |= {"system": system.name, "titles": list(system.titles)}
-    metrics["decision"] = {convention: asdict(method.rule) for convention, method in methods.items()}
-    metrics["too_long"] = {convention: found.count([]) for convention, found in scores.items()}
+    others: dict[str, Any] = {"system": system.name, "titles": list(system.titles)}
+    others["decision"] = {convention: asdict(method.rule) for convention, method in methods.items()}
+    others["too_long"] = {convention: found.count([]) for convention, found in scores.items()}
     if isinstance(evaluation, ProcessBenchEvaluation):
         rule = methods[AUTHORS].rule
         judged = [rule.judged([step.reward for step in steps]) or None for steps in scores[AUTHORS]]
-        metrics["thresholds"] = sweep(evaluation.items, judged).summary(rule.threshold)
+        others["thresholds"] = sweep(evaluation.items, judged).summary(rule.threshold)
+    metrics = evaluation.metrics(answers, INTERVALS, **others)
     evaluation.write(system.name, rows, metrics)
     forget(benchmark, system.name)
     return evaluation.headline(system.name, metrics)

@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from math import nan
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args
 
-from ground.io import write_json, write_jsonl
+from ground.io import write_jsonl
 from pathfinder.benchmarks import prmbench, processbench
+from pathfinder.benchmarks.metrics import Evaluated, PRMBench, ProcessBench
 from pathfinder.benchmarks.readers import Loaded, PRMBenchItem, ProcessBenchItem, read_prmbench, read_processbench
+from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import Report
 from pathfinder.core.steps import Verdicts
 
@@ -40,6 +43,7 @@ class Evaluation(ABC, Generic[Item, Answer]):
     headline_key: ClassVar[str]
     """The metric that sums up a result."""
     _headline_title: ClassVar[str]
+    _form: ClassVar[type[Evaluated]]
     _metric: ClassVar[ModuleType]
     """The benchmark's module: ``evaluate``, ``with_interval`` and ``trivial_predictors``."""
 
@@ -70,40 +74,42 @@ class Evaluation(ABC, Generic[Item, Answer]):
             for number, (item, more) in enumerate(zip(self.items, columns, strict=True))
         ]
 
-    def metrics(self, rules: Mapping[str, Sequence[Answer | None]], report: Report) -> dict[str, Any]:
+    def metrics(self, rules: Mapping[str, Sequence[Answer | None]], report: Report, **others: Any) -> Evaluated:
         """Compute the metrics of all decision rules and of the trivial predictors, in percent.
 
-        The first rule's figures are at the top level, every rule's under ``rules``.
+        The first rule's figures are at the top level, every rule's under ``rules``. ``others`` are further keys.
         """
         figures = {rule: self._figures(answers, report) for rule, answers in rules.items()}
         main, answers = next(iter(rules.items()))
         trivial = self._metric.trivial_predictors(self.items, report)
-        return self._summary(figures[main], answers) | {"rules": figures, "baselines": trivial}
+        whole = self._summary(figures[main], answers) | {"rules": figures, "baselines": trivial}
+        return self._form.model_validate(whole | others)
 
-    def summary(self, answers: Sequence[Answer | None], report: Report) -> dict[str, Any]:
+    def summary(self, answers: Sequence[Answer | None], report: Report, **others: Any) -> Evaluated:
         """Compute the metrics of a system with a single rule: figures, interval, accounting and defects."""
-        return self._summary(self._figures(answers, report), answers)
+        return self._form.model_validate(self._summary(self._figures(answers, report), answers) | others)
 
-    def official(self, answers: Sequence[Answer | None]) -> dict[str, Any]:
+    def official(self, answers: Sequence[Answer | None]) -> Evaluated:
         """Compute the figures with the published evaluator's arithmetic, without details."""
         figures: dict[str, Any] = self._metric.evaluate(self.items, self.by_key(answers), "official")
-        return {name: value for name, value in figures.items() if name != "details"}
+        return self._form.model_validate({name: value for name, value in figures.items() if name != "details"})
 
-    def headline(self, system: str, metrics: Mapping[str, Any]) -> str:
+    def headline(self, system: str, metrics: Evaluated) -> str:
         """Format the main metric, its interval, and the other rules' and the paper's values as one line."""
-        key, (low, high) = self.headline_key, metrics["interval"]
-        others = [*list(metrics.get("rules", {}).items())[1:], ("paper", metrics.get("published", {}))]
-        note = ", ".join(f"{name} {figures[key]:.1f}" for name, figures in others if key in figures)
-        line = f"{self.benchmark} {system}: {self._headline_title} {metrics[key]:.1f} [{low:.1f}, {high:.1f}]"
+        low, high = metrics.interval or (nan, nan)
+        others = {rule: figures.headline for rule, figures in list(metrics.rules.items())[1:]}
+        others |= {"paper": metrics.published.get(self.headline_key)}
+        note = ", ".join(f"{name} {value:.1f}" for name, value in others.items() if value is not None)
+        line = f"{self.benchmark} {system}: {self._headline_title} {metrics.headline:.1f} [{low:.1f}, {high:.1f}]"
         line = f"{line} ({note})" if note else line
-        if metrics.get("defects", {}).get("missing_subset"):
-            line += f"; only over {', '.join(metrics['subsets'])}, because the folder lacks the other subsets"
+        if isinstance(metrics, ProcessBench) and metrics.defects.get("missing_subset"):
+            line += f"; only over {', '.join(metrics.subsets)}, because the folder lacks the other subsets"
         return line
 
-    def write(self, system: str, rows: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any]) -> None:
+    def write(self, system: str, rows: Sequence[Mapping[str, Any]], metrics: Evaluated) -> None:
         """Write the predictions and the metrics of a system."""
         write_jsonl(PREDICTIONS / self.benchmark / f"{system}.jsonl", rows)
-        write_json(METRICS / self.benchmark / f"{system}.json", metrics)
+        write_metrics(METRICS / self.benchmark / f"{system}.json", metrics)
 
     def by_key(self, answers: Sequence[Answer | None]) -> dict[Any, Any]:
         """The answers by the items' keys, as the metric reads them."""
@@ -131,6 +137,7 @@ class ProcessBenchEvaluation(Evaluation[ProcessBenchItem, int]):
     benchmark = "processbench"
     headline_key = "mean_f1"
     _headline_title = "mean F1"
+    _form = ProcessBench
     _metric: ClassVar[ModuleType] = processbench
 
     def _answer(self, verdicts: Verdicts) -> int:
@@ -153,6 +160,7 @@ class PRMBenchEvaluation(Evaluation[PRMBenchItem, Verdicts]):
     benchmark = "prmbench"
     headline_key = "overall"
     _headline_title = "PRMScore"
+    _form = PRMBench
     _metric: ClassVar[ModuleType] = prmbench
 
     def by_key(self, answers: Sequence[Verdicts | None]) -> dict[Any, Any]:

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
+from pathfinder.benchmarks.metrics import Threshold, Thresholds
 from pathfinder.benchmarks.processbench import NO_ERROR, Floats, f1_of, subsets_of
 from pathfinder.benchmarks.readers import ProcessBenchItem
 
@@ -45,23 +45,23 @@ class Sweep:
         over = self.f1.mean(1) if subset is None else self.f1[:, self.subsets.index(subset)]
         return float(self.thresholds[int(over.argmax())])
 
-    def summary(self, fixed: float = 0.5) -> dict[str, Any]:
+    def summary(self, fixed: float = 0.5) -> Thresholds:
         """For a metrics file: F1 at ``fixed``, at GSM8K's best and at the oracle's threshold, and the curve."""
         chosen = {"fixed": fixed} | ({"chosen_on_gsm8k": self.best(CHOSEN_ON)} if CHOSEN_ON in self.subsets else {})
         grid = [place / _POINTS for place in range(_POINTS + 1)]
-        return {
+        return Thresholds(
             **{name: self._figures(threshold) for name, threshold in chosen.items()},
-            "oracle_upper_bound": self._figures(self.best()),
-            "curve": [[threshold, float(self.at(threshold).mean())] for threshold in grid],
-        }
+            oracle_upper_bound=self._figures(self.best()),
+            curve=[[threshold, float(self.at(threshold).mean())] for threshold in grid],
+        )
 
-    def _figures(self, threshold: float) -> dict[str, Any]:
+    def _figures(self, threshold: float) -> Threshold:
         f1 = self.at(threshold)
-        return {
-            "threshold": threshold if np.isfinite(threshold) else None,
-            "mean_f1": float(f1.mean()),
-            "subsets": dict(zip(self.subsets, map(float, f1), strict=True)),
-        }
+        return Threshold(
+            threshold=threshold if np.isfinite(threshold) else None,
+            mean_f1=float(f1.mean()),
+            subsets=dict(zip(self.subsets, map(float, f1), strict=True)),
+        )
 
 
 def sweep(items: Sequence[ProcessBenchItem], scores: Sequence[Sequence[float] | None]) -> Sweep:

@@ -36,6 +36,7 @@ from pathfinder.core.records import (
     trajectory_id,
 )
 from pathfinder.core.tables import TableWriter, arrow_table
+from pathfinder.data.metrics import Lines, Upstream
 from pathfinder.data.monte_carlo import RLHFLOW, SHEPHERD, read_monte_carlo
 from pathfinder.data.prm800k import SOURCE as PRM800K
 from pathfinder.data.prm800k import read_prm800k
@@ -69,23 +70,23 @@ class Counts:
         """The number of records."""
         return self.kept + self.dropped.total() + self.quarantined.total()
 
-    def figures(self) -> dict[str, Any]:
+    def figures(self) -> Upstream:
         """The counts as metrics."""
-        kept = self.lines - self.lines_quarantined
-        return {
-            "read": self.read,
-            "kept": self.kept,
-            "dropped": dict(self.dropped),
-            "quarantined": dict(self.quarantined),
-            "lines": {"read": self.lines, "kept": kept, "quarantined": self.lines_quarantined},
-            "notes": {name: count for name, count in self.notes.items() if count},
-        }
+        lines, bad = self.lines, self.lines_quarantined
+        return Upstream(
+            read=self.read,
+            kept=self.kept,
+            dropped=dict(self.dropped),
+            quarantined=dict(self.quarantined),
+            lines=Lines(read=lines, kept=lines - bad, quarantined=bad),
+            notes={name: count for name, count in self.notes.items() if count},
+        )
 
     def __add__(self, other: Counts) -> Counts:
         return Counts(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
 
 
-def repeat_figures(keys: Iterable[pl.DataFrame]) -> dict[str, int]:
+def repeat_figures(keys: Iterable[pl.DataFrame]) -> dict[str, Any]:
     """The records that repeat an earlier one (problem, prefix and step), and the steps with different ratings."""
     frame = pl.concat([pl.DataFrame(schema=KEYS), *keys])
     ratings = frame.drop_nulls("rating").group_by("key").agg(pl.col("rating").n_unique())

@@ -11,9 +11,11 @@ import polars as pl
 
 from ground.io import DataError, read_parquet
 from pathfinder.benchmarks.readers import read_prmbench, read_prmbench_originals, read_processbench, read_search
+from pathfinder.core.metrics import Flow, Stage
 from pathfinder.core.mixes import IS_HUMAN, draw, records_of, take
 from pathfinder.core.params import Build
 from pathfinder.core.records import BRANCH, CLEAN, STEPS, TRAJECTORIES, TREES, as_trained
+from pathfinder.data.metrics import Overlap, Removed, Shared, Side
 from pathfinder.data.overlap import BenchmarkText, ProblemHit, StepIndex, StepMatch, best_of, overlap_counts
 
 _TEXT = pl.String()
@@ -95,12 +97,13 @@ def part_matches(trees: pl.DataFrame, kept: pl.Series, matches: TextMatches) -> 
 
 def overlap_figures(
     trees: pl.DataFrame, chosen: pl.DataFrame, hits: Sequence[ProblemHit], index: StepIndex, parts: PartMatches
-) -> dict[str, Any]:
+) -> dict[str, Overlap]:
     """Per benchmark: its items and steps, and how many of them all trees, the chosen trees and each source contain."""
 
-    def counts(frame: pl.DataFrame, matches: Iterable[Mapping[int, StepMatch]]) -> dict[str, dict[str, int]]:
+    def counts(frame: pl.DataFrame, matches: Iterable[Mapping[int, StepMatch]]) -> dict[str, Shared]:
         problems = set(frame["problem_id"])
-        return overlap_counts((hit for hit in hits if hit.problem_id in problems), index, best_of(matches))
+        found = overlap_counts((hit for hit in hits if hit.problem_id in problems), index, best_of(matches))
+        return {name: Shared(**each) for name, each in found.items()}
 
     whole = counts(trees, parts.values())
     kept = counts(chosen, (found for (_, stays), found in parts.items() if stays))
@@ -111,9 +114,14 @@ def overlap_figures(
     steps = Counter(item.benchmark for item, _, _ in index.occurrences)
     short = Counter(item.benchmark for item, _, number in index.occurrences if index.is_short[number])
     return {
-        name: {"items": items, "steps": steps[name], "short_steps": short[name]}
-        | whole[name]
-        | {"kept": kept[name], "sources": {source: found[name] for source, found in sources.items()}}
+        name: Overlap(
+            **dict(whole[name]),
+            items=items,
+            steps=steps[name],
+            short_steps=short[name],
+            kept=kept[name],
+            sources={source: found[name] for source, found in sources.items()},
+        )
         for name, items in index.benchmarks.items()
     }
 
@@ -134,10 +142,10 @@ def removed_rows(trees: pl.DataFrame, hits: Sequence[ProblemHit]) -> pl.DataFram
     return rows.join(held, on="problem_id", maintain_order="left_right").select(*REMOVED)
 
 
-def removed_figures(removed: pl.DataFrame) -> dict[str, dict[str, int]]:
+def removed_figures(removed: pl.DataFrame) -> dict[str, Removed]:
     """Problems and records removed per benchmark; a problem of several benchmarks counts for each."""
     rows = removed.group_by("benchmark").agg(pl.col("problem_id").n_unique(), pl.col("records").sum()).sort("benchmark")
-    return {name: {"problems": problems, "records": records} for name, problems, records in rows.iter_rows()}
+    return {name: Removed(problems=problems, records=records) for name, problems, records in rows.iter_rows()}
 
 
 def select(
@@ -177,27 +185,27 @@ def split(trees: pl.DataFrame, groups: Mapping[str, str], params: Build) -> tupl
     return train, test
 
 
-def accounting(trees: pl.DataFrame, chosen: pl.DataFrame, dropped: Mapping[str, pl.DataFrame]) -> dict[str, Any]:
+def accounting(trees: pl.DataFrame, chosen: pl.DataFrame, dropped: Mapping[str, pl.DataFrame]) -> Stage:
     """Records read, kept and dropped by reason, of all sources and of each."""
 
-    def account(rows: pl.Expr) -> dict[str, Any]:
+    def account(rows: pl.Expr) -> Flow:
         losses = {reason: records_of(lost.filter(rows)) for reason, lost in dropped.items()}
-        return {
-            "read": records_of(trees.filter(rows)),
-            "kept": records_of(chosen.filter(rows)),
-            "dropped": {reason: records for reason, records in losses.items() if records},
-            "quarantined": {},
-        }
+        return Flow(
+            read=records_of(trees.filter(rows)),
+            kept=records_of(chosen.filter(rows)),
+            dropped={reason: records for reason, records in losses.items() if records},
+            quarantined={},
+        )
 
     sources = {source: account(pl.col("source") == source) for source in sorted(set(trees["source"]))}
-    return account(pl.lit(True)) | {"sources": sources}
+    return Stage(**dict(account(pl.lit(True))), sources=sources)
 
 
-def sizes(trees: pl.DataFrame) -> dict[str, Any]:
+def sizes(trees: pl.DataFrame) -> Side:
     """Records, trees and problems, and records by source."""
-    return {
-        "records": records_of(trees),
-        "trees": len(trees),
-        "problems": trees["problem_id"].n_unique(),
-        "sources": {str(name): records_of(rows) for (name,), rows in trees.group_by("source", maintain_order=True)},
-    }
+    return Side(
+        records=records_of(trees),
+        trees=len(trees),
+        problems=trees["problem_id"].n_unique(),
+        sources={str(name): records_of(rows) for (name,), rows in trees.group_by("source", maintain_order=True)},
+    )

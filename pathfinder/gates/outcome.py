@@ -9,11 +9,22 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from pathfinder.core.metrics import Agreement, Figure, Stage, Whole
 from pathfinder.gates.gates import Result
 from pathfinder.gates.suites import Tables, file_of
 from pathfinder.pages.page import Block, Page, Section, Table, Text, to_html
 
 _SHOWN = 20
+
+
+class Validation(Stage):
+    """Metrics of the stages validate and validate_train; ``agreement`` is by source and rating."""
+
+    success: bool = True
+    gates: Whole = 0
+    gates_failed: Whole = 0
+    shares: Mapping[str, Figure] = {}
+    agreement: Mapping[str, Agreement] = {}
 
 
 def outcome_of(results: Sequence[Result], tables: Tables) -> dict[str, Any]:
@@ -25,18 +36,19 @@ def outcome_of(results: Sequence[Result], tables: Tables) -> dict[str, Any]:
     }
 
 
-def metrics_of(results: Sequence[Result], records: int) -> dict[str, Any]:
-    """Accounting: validation keeps all records or none."""
+def metrics_of(results: Sequence[Result], records: int, **figures: Any) -> Validation:
+    """Accounting: validation keeps all records or none. ``figures`` are further keys."""
     success = all(result.passed for result in results)
-    return {
-        "success": success,
-        "read": records,
-        "kept": records if success else 0,
-        "dropped": {} if success else {"gate failed": records},
-        "quarantined": {},
-        "gates": len(results),
-        "gates_failed": sum(not result.passed for result in results),
-    }
+    return Validation(
+        success=success,
+        read=records,
+        kept=records if success else 0,
+        dropped={} if success else {"gate failed": records},
+        quarantined={},
+        gates=len(results),
+        gates_failed=sum(not result.passed for result in results),
+        **figures,
+    )
 
 
 def failure(results: Sequence[Result], report: Path) -> str | None:

@@ -133,10 +133,17 @@ def criticise(
     asked = ask(critic, evaluation, settings, served)
     read = asked.read(evaluation, settings.preset)
     answers = [answer for _, answer in read]
-    metrics = evaluation.summary(answers, report)
-    metrics |= {"system": critic.name, "titles": list(critic.titles), "preset": settings.preset, "votes": asked.votes}
-    metrics |= {"official": evaluation.official(answers), "published": critic.published(benchmark)}
-    metrics |= {"asked": asked.figures | {"items_unread": answers.count(None)}}
+    metrics = evaluation.summary(
+        answers,
+        report,
+        system=critic.name,
+        titles=list(critic.titles),
+        preset=settings.preset,
+        votes=asked.votes,
+        official=evaluation.official(answers),
+        published=critic.published(benchmark),
+        asked=asked.figures | {"items_unread": answers.count(None)},
+    )
     evaluation.write(critic.name, [row for row, _ in read], metrics)
     return evaluation.headline(critic.name, metrics)
 

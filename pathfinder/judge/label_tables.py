@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from pathfinder.core.labels import drop_reason
+from pathfinder.core.metrics import Agreement, Flow
 from pathfinder.core.records import ANSWERS, LABELS
 from pathfinder.core.tables import table_writer
 from pathfinder.judge.labelling import OUTCOMES, Labelling, Verdicts
@@ -60,25 +61,25 @@ def write_answers(path: Path, labelling: Labelling) -> dict[str, Any]:
     return figures | paid | {"answer_outcomes": outcomes, "unparsed_reasons": reasons}
 
 
-def agreement(steps: pl.DataFrame, labels: pl.DataFrame) -> dict[str, dict[str, Any]]:
+def agreement(steps: pl.DataFrame, labels: pl.DataFrame) -> dict[str, Agreement]:
     """Per source and rating, the number of judged steps and the share whose scores agree with the rating."""
     rows = pl.concat([steps.select("source", "rating"), labels.drop("id")], how="horizontal")
     judged = rows.filter(pl.col("outcome") == "parsed").with_columns(agrees=drop_reason().is_null())
     counts = judged.group_by("source", "rating").agg(pl.len(), pl.col("agrees").sum()).sort("source", "rating")
     return {
-        f"{source}:{rating:+d}": {"judged": count, "share": agreed / count}
+        f"{source}:{rating:+d}": Agreement(judged=count, share=agreed / count)
         for source, rating, count, agreed in counts.iter_rows()
     }
 
 
-def accounting(outcomes: Counter[str]) -> dict[str, Any]:
+def accounting(outcomes: Counter[str]) -> Flow:
     """The records read, kept, and dropped by outcome."""
     kept = sum(outcomes[name] for name in KEPT)
     dropped = {name: count for name, count in outcomes.items() if name not in KEPT}
-    return {"read": outcomes.total(), "kept": kept, "dropped": dropped, "quarantined": {}}
+    return Flow(read=outcomes.total(), kept=kept, dropped=dropped, quarantined={})
 
 
-def by_source(steps: pl.DataFrame, labels: pl.DataFrame) -> dict[str, Any]:
+def by_source(steps: pl.DataFrame, labels: pl.DataFrame) -> dict[str, Flow]:
     """The accounting of each source."""
     outcomes = pl.DataFrame({"source": steps["source"], "outcome": labels["outcome"]})
     parts = outcomes.partition_by("source", as_dict=True)

@@ -12,6 +12,7 @@ from pathfinder.benchmarks.accuracy import metrics
 from pathfinder.core.params import Report
 from pathfinder.core.steps import PRM, Solution
 from pathfinder.policy.choosing import RULES, choose, steps_of
+from pathfinder.policy.metrics import BestOfN
 from pathfinder.policy.samples import figures
 
 
@@ -34,7 +35,7 @@ def score_samples(scorer: PRM, samples: Sequence[dict[str, Any]]) -> list[dict[s
 
 def best_of_n(
     samples: Sequence[dict[str, Any]], scored: Sequence[dict[str, Any]], report: Report
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], BestOfN]:
     """Rows with each rule's choice, and the figures of every rule next to pass@1, maj@n and pass@n, in percent."""
     rows = []
     for row, found in zip(samples, scored, strict=True):
@@ -48,4 +49,4 @@ def best_of_n(
         for row, found in zip(samples, scored, strict=True)
         for solution, rewards in zip(row["solutions"], found["rewards"], strict=True)
     )
-    return rows, {"n": n, "too_long": too_long, **metrics([row["set"] for row in samples], values, report)}
+    return rows, BestOfN(n=n, too_long=too_long, **metrics([row["set"] for row in samples], values, report))

@@ -19,6 +19,7 @@ from pathfinder.core.steps import RoundScorer
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.workers import Chunk, OnDone, Work, Workers, chunk_folder, cut
 from pathfinder.policy.best_of_n import score_samples
+from pathfinder.policy.metrics import Details, Search
 from pathfinder.policy.policy import KeptPolicy, Policy, open_policy
 from pathfinder.policy.search import search
 from pathfinder.policy.serving import POLICY, deciding
@@ -95,7 +96,7 @@ def search_all(
     identity: dict[str, Any],
     models: Sequence[Path],
     params: Params,
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+) -> tuple[list[dict[str, Any]], Search]:
     """Search every problem with the processes of a ``SearchJob`` and grade the answers.
 
     Returns the published script's rows, in the order of the problems, and the stage's metrics. Their figures are those
@@ -121,13 +122,15 @@ def search_all(
     for row, correct in zip(rows, right[preset], strict=True):
         row["correct"] = correct
     sets = [row["set"] for row in rows]
-    gradings = {name: _accuracies(sets, verdicts, params) for name, verdicts in right.items()}
-    details = _details(rows, settings.batch_size) | {
-        "defects": loaded.defects,
-        "grading_failures": dict(failures),
-        "not_graded": failures.total(),
-    }
-    return rows, loaded.accounting() | gradings[preset] | gradings | {"preset": settings.preset, "details": details}
+    gradings: dict[str, Any] = {name: _accuracies(sets, verdicts, params) for name, verdicts in right.items()}
+    details = Details(
+        **_details(rows, settings.batch_size),
+        defects=loaded.defects,
+        grading_failures=dict(failures),
+        not_graded=failures.total(),
+    )
+    others = {"preset": settings.preset, "details": details} | loaded.accounting()
+    return rows, Search(**gradings[preset], **gradings, **others)
 
 
 def score_all(
@@ -158,7 +161,7 @@ def _accuracies(sets: list[str], right: Sequence[bool], params: Params) -> dict[
     return {"sets": table, "average": average, "interval": interval}
 
 
-def _details(rows: list[dict[str, Any]], batch_size: int) -> dict[str, Any]:
+def _details(rows: list[dict[str, Any]], batch_size: int) -> dict[str, int]:
     rounds = [entry for row in rows for entry in row["iteration_history"]]
     chunks = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
     return {

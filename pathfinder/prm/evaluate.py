@@ -17,6 +17,7 @@ from typing import Any
 from ground.io import digest_of, remove
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation
+from pathfinder.benchmarks.metrics import EarlyStop
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.params import Params, Score
@@ -73,14 +74,14 @@ def evaluate_processbench(name: str, params: Params) -> str:
     rules = RULES["processbench"] if settings.preset == "default" else RULES["processbench"][::-1]
     answers = {rule: evaluation.answers(verdicts(scores, rule)) for rule in rules}
     rows = evaluation.rows(answers, [{"steps": [step.row() for step in steps]} for steps in scores])
-    metrics = evaluation.metrics(answers, INTERVALS) | {"official": evaluation.official(answers["pass1"])}
-    metrics |= {"preset": settings.preset} | titles_of(name) | {"too_long": scores.count([])}
+    others: dict[str, Any] = {"preset": settings.preset, "too_long": scores.count([])} | titles_of(name)
     if settings.early_stop:
         steps = sum(len(solution.steps) for solution in solutions)
-        metrics["early_stop"] = {"steps": steps, "scored": sum(map(len, scores))}
+        others["early_stop"] = EarlyStop(steps=steps, scored=sum(map(len, scores)))
     else:
         rewards = [[step.reward for step in steps] or None for steps in scores]
-        metrics["thresholds"] = sweep(evaluation.items, rewards).summary()
+        others["thresholds"] = sweep(evaluation.items, rewards).summary()
+    metrics = evaluation.metrics(answers, INTERVALS, official=evaluation.official(answers["pass1"]), **others)
     evaluation.write(name, rows, metrics)
     forget("processbench", name)
     return evaluation.headline(name, metrics)
@@ -105,8 +106,14 @@ def evaluate_prmbench(name: str, params: Params) -> str:
         for steps, alone in zip(scores, official, strict=True)
     ]
     rows = evaluation.rows(answers, columns)
-    metrics = evaluation.metrics(answers, INTERVALS) | {"official": evaluation.official(answers[published])}
-    metrics |= {"preset": settings.preset, "too_long": scores.count([])} | titles_of(name)
+    metrics = evaluation.metrics(
+        answers,
+        INTERVALS,
+        official=evaluation.official(answers[published]),
+        preset=settings.preset,
+        too_long=scores.count([]),
+        **titles_of(name),
+    )
     evaluation.write(name, rows, metrics)
     forget("prmbench", name)
     return evaluation.headline(name, metrics)

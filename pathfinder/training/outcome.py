@@ -16,6 +16,7 @@ from pathfinder.core.records import USES
 from pathfinder.models.folders import MODEL_FILE
 from pathfinder.models.model import DTYPES
 from pathfinder.models.tokens import save_tokenizer
+from pathfinder.training import metrics
 from pathfinder.training.adapter import merge, save_adapter
 from pathfinder.training.card import Learnt, card_of
 from pathfinder.training.examples import Example
@@ -63,23 +64,29 @@ def save_model(
             file.chmod(0o755 if file.is_dir() else 0o644)
 
 
-def figures(learn: Sequence[Example], test: Sequence[Example], rows: Sequence[dict[str, float]]) -> dict[str, Any]:
-    """Counts of trees, records, samples and tokens, and the mean loss over the last tenth of the steps ``rows``."""
+def figures(
+    learn: Sequence[Example], test: Sequence[Example], rows: Sequence[dict[str, float]], **others: Any
+) -> metrics.Train:
+    """Counts of trees, records, samples and tokens, and the mean loss over the last tenth of the steps ``rows``.
+
+    ``others`` are the other keys, of the records and the held-out labels.
+    """
     trees, tail = len(learn) + len(test), rows[-max(1, len(rows) // 10) :]
-    return {
-        "read": trees,
-        "kept": trees,
-        "dropped": {},
-        "quarantined": {},
-        "train_trees": len(learn),
-        "test_trees": len(test),
-        "train_records": len({name for example in learn for name in example.ids}),
-        "train_samples": sum(example.samples for example in learn),
-        "tokens_an_epoch": sum(len(example.tree) for example in learn),
-        "tokens_an_epoch_as_samples": sum(example.sample_tokens for example in learn),
-        "optimiser_steps": len(rows),
-        "final_loss": sum(row["loss"] for row in tail) / len(tail),
-    }
+    return metrics.Train(
+        read=trees,
+        kept=trees,
+        dropped={},
+        quarantined={},
+        train_trees=len(learn),
+        test_trees=len(test),
+        train_records=len({name for example in learn for name in example.ids}),
+        train_samples=sum(example.samples for example in learn),
+        tokens_an_epoch=sum(len(example.tree) for example in learn),
+        tokens_an_epoch_as_samples=sum(example.sample_tokens for example in learn),
+        optimiser_steps=len(rows),
+        final_loss=sum(row["loss"] for row in tail) / len(tail),
+        **others,
+    )
 
 
 def uses(learn: Sequence[Example], plan: Sequence[Sequence[int]], left_out: Mapping[str, int]) -> pl.DataFrame:
@@ -102,7 +109,7 @@ def uses(learn: Sequence[Example], plan: Sequence[Sequence[int]], left_out: Mapp
     return pl.concat([rows, long.select("id", no_steps.alias("steps"), "tokens")]).select(*USES)
 
 
-def thin_log(rows: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+def thin_log(rows: Sequence[dict[str, float]]) -> list[metrics.LogRow]:
     """At most ``_LOG_ROWS`` rows: means over equal ranges of steps, with step and learning rate of each range's end."""
     length = -(-len(rows) // _LOG_ROWS)
     out = []
@@ -110,5 +117,6 @@ def thin_log(rows: Sequence[dict[str, float]]) -> list[dict[str, float]]:
         part = rows[start : start + length]
         keys = dict.fromkeys(key for r in part for key in r if key.startswith(("loss", "accuracy_", "held_out_")))
         means = {key: sum(r[key] for r in part if key in r) / sum(key in r for r in part) for key in keys}
-        out.append({"step": part[-1]["step"], **means, "learning_rate": part[-1]["learning_rate"]})
+        row = {"step": part[-1]["step"], **means, "learning_rate": part[-1]["learning_rate"]}
+        out.append(metrics.LogRow.model_validate(row))
     return out

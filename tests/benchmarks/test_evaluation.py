@@ -12,6 +12,7 @@ from ground.io import DataError, read_json
 from pathfinder.benchmarks import prmbench, processbench
 from pathfinder.benchmarks.evaluation import PRMBenchEvaluation, ProcessBenchEvaluation, read_evaluation
 from pathfinder.benchmarks.grade import grade
+from pathfinder.benchmarks.metrics import ProcessBench
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.params import Report
 from pathfinder.core.steps import Verdicts
@@ -55,7 +56,7 @@ def test_processbench_answers_rows_and_metrics(folder: Path) -> None:
     keys = ["subset", "id", "prediction", "prediction_pass1", "label", "votes"]
     assert list(rows[2]) == keys
     assert list(rows[2].values()) == ["math", "math-2", 1, -1, 2, 2]
-    metrics = evaluation.metrics(answers, REPORT)
+    metrics = evaluation.metrics(answers, REPORT).as_json()
     by_key = {item.key: answer for item, answer in zip(evaluation.items, answers["both"], strict=True)}
     figures = processbench.with_interval(evaluation.items, by_key, REPORT)
     assert metrics["rules"]["both"] == figures
@@ -64,9 +65,9 @@ def test_processbench_answers_rows_and_metrics(folder: Path) -> None:
     assert metrics["baselines"] == processbench.trivial_predictors(evaluation.items, REPORT)
     assert metrics["generators"] == processbench.by_generator(evaluation.items, by_key)
     assert (metrics["read"], metrics["kept"], metrics["defects"]) == (6, 6, evaluation.loaded.defects)
-    summary = evaluation.summary(answers["both"], REPORT)
+    summary = evaluation.summary(answers["both"], REPORT).as_json()
     assert summary == {name: value for name, value in metrics.items() if name not in ("rules", "baselines")}
-    assert evaluation.official(answers["both"]) == processbench.evaluate(evaluation.items, by_key, "official")
+    assert evaluation.official(answers["both"]).as_json() == processbench.evaluate(evaluation.items, by_key, "official")
 
 
 def test_prmbench_answers_rows_and_metrics(folder: Path) -> None:
@@ -81,7 +82,7 @@ def test_prmbench_answers_rows_and_metrics(folder: Path) -> None:
     assert answered["scores"] == {key: [False, True, True], f"{key}_benchmark": [True] * 3}
     assert list(silent) == ["idx", "classification", "scores", "steps", "validity"]
     assert (silent["scores"], silent["validity"]) == ({f"{key}_benchmark": [True] * 3}, False)
-    metrics = evaluation.metrics(answers, REPORT)
+    metrics = evaluation.metrics(answers, REPORT).as_json()
     pairs = zip(evaluation.items, answers["authors"], strict=True)
     by_key = {item.key: answer.correct if answer else None for item, answer in pairs}
     figures = prmbench.with_interval(evaluation.items, by_key, REPORT)
@@ -90,7 +91,7 @@ def test_prmbench_answers_rows_and_metrics(folder: Path) -> None:
     assert metrics["details"]["defects"]["invalid"] == 1
     assert metrics["baselines"] == prmbench.trivial_predictors(evaluation.items, REPORT)
     assert "generators" not in metrics
-    official = evaluation.official(answers["authors"])
+    official = evaluation.official(answers["authors"]).as_json()
     assert set(official) == {"classes", "categories", "overall"}
 
 
@@ -114,11 +115,11 @@ def test_redundancy_decides_its_classes_in_every_form(folder: Path) -> None:
         f"{names[0]}_authors": [True] * 3,
     }
     metrics = evaluation.metrics(answers, REPORT)
-    assert metrics["overall"] == prmbench.with_interval(evaluation.items, wanted, REPORT)["overall"]
-    assert metrics["overall"] != metrics["rules"]["authors"]["overall"]
+    assert metrics.headline == prmbench.with_interval(evaluation.items, wanted, REPORT)["overall"]
+    assert metrics.headline != metrics.rules["authors"].headline
     evaluation.write("full", rows, metrics)
     graded = grade("prmbench", Path("artifacts/predictions/prmbench/full.jsonl"), folder)
-    assert graded["overall"] == pytest.approx(metrics["overall"])
+    assert graded["overall"] == pytest.approx(metrics.headline)
 
 
 @pytest.mark.parametrize("benchmark", ["processbench", "prmbench"])
@@ -150,8 +151,9 @@ def test_answers_and_columns_must_match_the_items(folder: Path) -> None:
 
 def test_headline(folder: Path) -> None:
     evaluation = read_evaluation("processbench", folder)
-    metrics: dict[str, Any] = {"mean_f1": 50.04, "interval": [40, 60.06]}
+    metrics = ProcessBench(mean_f1=50.04, interval=[40, 60.06])
     assert evaluation.headline("full", metrics) == "processbench full: mean F1 50.0 [40.0, 60.1]"
-    metrics |= {"rules": {"both": {"mean_f1": 50.04}, "pass1": {"mean_f1": 48}}, "published": {"mean_f1": 69.5}}
+    rules = {"both": ProcessBench(mean_f1=50.04), "pass1": ProcessBench(mean_f1=48)}
+    metrics = ProcessBench(mean_f1=50.04, interval=[40, 60.06], rules=rules, published={"mean_f1": 69.5})
     line = "processbench full: mean F1 50.0 [40.0, 60.1] (pass1 48.0, paper 69.5)"
     assert evaluation.headline("full", metrics) == line

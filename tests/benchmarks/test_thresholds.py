@@ -42,7 +42,9 @@ def test_the_sweep_is_what_grading_at_each_threshold_gives(
     assert dict(zip(found.subsets, found.at(threshold), strict=True)) == pytest.approx(graded(threshold), abs=1e-9)
     best = max(sum(graded(at).values()) for at in {*found.thresholds, threshold})
     assert sum(graded(found.best()).values()) == pytest.approx(best, abs=1e-9)
-    assert found.summary()["oracle_upper_bound"]["mean_f1"] == pytest.approx(best / len(found.subsets), abs=1e-9)
+    assert found.summary().as_json()["oracle_upper_bound"]["mean_f1"] == pytest.approx(
+        best / len(found.subsets), abs=1e-9
+    )
 
 
 def test_by_hand() -> None:
@@ -54,17 +56,21 @@ def test_by_hand() -> None:
     assert found.at(0.75).tolist() == [0.0, 100.0]
     assert found.best("gsm8k") == 0.4
     assert found.best("math") == 0.8
-    summary = found.summary()
+    summary = found.summary().as_json()
     assert summary["fixed"] == {"threshold": 0.5, "mean_f1": 0.0, "subsets": {"gsm8k": 0.0, "math": 0.0}}
     assert summary["chosen_on_gsm8k"]["mean_f1"] == summary["oracle_upper_bound"]["mean_f1"] == 50.0
     assert summary["curve"][8] == [0.4, 50.0]
 
 
 def test_degenerate_sets() -> None:
-    assert sweep([item("math", 0, 0, -1)], [[]]).summary()["oracle_upper_bound"]["mean_f1"] == 0.0
+    assert sweep([item("math", 0, 0, -1)], [[]]).summary().as_json()["oracle_upper_bound"]["mean_f1"] == 0.0
     unscored = sweep([item("math", 0, 1, -1), item("math", 1, 1, 0), item("math", 2, 1, -1)], [None, [0.3], [0.4]])
     assert unscored.at(0.35).tolist() == pytest.approx([200 / 3]), "one of two right solutions: 2 * 100 * 50 / 150"
     only = sweep([item("math", 0, 1, 3)], [[0.1]])
     assert only.best() == math.inf
-    assert only.summary()["oracle_upper_bound"] == {"threshold": None, "mean_f1": 0.0, "subsets": {"math": 0.0}}
-    assert "chosen_on_gsm8k" not in only.summary()
+    assert only.summary().as_json()["oracle_upper_bound"] == {
+        "threshold": None,
+        "mean_f1": 0.0,
+        "subsets": {"math": 0.0},
+    }
+    assert "chosen_on_gsm8k" not in only.summary().as_json()

@@ -19,7 +19,6 @@ import torch
 import yaml
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from pathfinder.planning.profiles import render
 from ground.io import PathfinderError, write_json, write_text
 from infra.doctor.cards import VLLM
 from pathfinder.benchmarks.readers import read_processbench
@@ -29,6 +28,7 @@ from pathfinder.data.exclusions import EXCLUSIONS
 from pathfinder.models.folders import open_model
 from pathfinder.models.shapes import KNOWN, Shape
 from pathfinder.models.tokens import add_label_tokens, load_tokenizer
+from pathfinder.planning.profiles import render
 from pathfinder.sources.catalogue import Fetched, fetch_source
 from pathfinder.tree.passes import Prompter, Query
 from tests.conftest import ROOT

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +111,7 @@ def test_kernels(day: Day, figure: Figure) -> None:
             gradient = relative(gradient_of(model, trees[:1], backend_on(model.device)), want_gradient)
             figure(f"{name}: relative error of the gradients (rms)", f"{gradient:.1e}")
             assert gradient < 1e-3, f"the gradients differ from float64 by {gradient:.1e}"
-    times = [
-        seconds_of(lambda count=count: logits_of(model, trees[:count], "flex")) for count in range(1, len(trees) + 1)
-    ]
+    times = [seconds_of(partial(logits_of, model, trees[:count], "flex")) for count in range(1, len(trees) + 1)]
     graphs = counters["stats"]["unique_graphs"] - before  # each compilation takes seconds, so there must be few
     figure(f"graphs compiled for rows of {len(times)} lengths", str(graphs))
     figure("slowest and median pass", f"{max(times):.2f} s, {sorted(times)[len(times) // 2]:.3f} s")

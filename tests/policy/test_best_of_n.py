@@ -87,8 +87,8 @@ def test_the_samples_own_figures_are_repeated() -> None:
     assert rows[0]["right"] == {rule: index == 1 for rule, index in rows[0]["chosen"].items()}
     assert set(rows[2]["right"].values()) == {False}
     third_share = 100 / 3
-    assert figures["n"] == 2
-    assert figures["average"] == pytest.approx(
+    assert figures.n == 2
+    assert figures.average == pytest.approx(
         {
             "pass@1": 1.5 * third_share,
             "maj@2": third_share,
@@ -97,8 +97,8 @@ def test_the_samples_own_figures_are_repeated() -> None:
         | dict.fromkeys(RULES, 2 * third_share)
         | dict.fromkeys(["mean", "weighted_mean"], third_share)
     )
-    assert figures["sets"]["math"]["n"] == 3
-    assert figures["intervals"].keys() == figures["average"].keys()
+    assert figures.sets["math"]["n"] == 3
+    assert figures.intervals.keys() == figures.average.keys()
 
 
 def test_solutions_are_split_as_the_search_draws_steps() -> None:

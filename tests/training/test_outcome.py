@@ -19,7 +19,7 @@ def test_a_thinned_log_keeps_every_point_of_the_curve() -> None:
     rows = [{"step": step, "loss": float(step), "learning_rate": 0.1} for step in range(1, 1001)]
     for step in (1, 500, 1000):
         rows[step - 1]["held_out_loss_math"] = 1 / step
-    log = thin_log(rows)
+    log = [row.as_json() for row in thin_log(rows)]
     assert len(log) <= 400
     points = {row["step"]: row["held_out_loss_math"] for row in log if "held_out_loss_math" in row}
     assert points == {3: 1.0, 501: 1 / 500, 1000: 1 / 1000}
@@ -28,11 +28,11 @@ def test_a_thinned_log_keeps_every_point_of_the_curve() -> None:
 
 def test_the_final_loss_is_the_mean_of_the_last_tenth() -> None:
     _, _, examples = small_setup()
-    found = figures(examples[:4], examples[4:], [{"loss": float(step)} for step in range(30)])
-    assert found["final_loss"] == 28.0
-    assert (found["train_trees"], found["test_trees"], found["read"]) == (4, 2, 6)
-    assert found["train_samples"] == 2 * found["train_records"] == 2 * (5 + 4 + 5 + 4)
-    assert found["tokens_an_epoch"] < found["tokens_an_epoch_as_samples"]
+    found = figures(examples[:4], examples[4:], [{"loss": float(step)} for step in range(30)], sources={})
+    assert found.final_loss == 28.0
+    assert (found.train_trees, found.test_trees, found.read) == (4, 2, 6)
+    assert found.train_samples == 2 * found.train_records == 2 * (5 + 4 + 5 + 4)
+    assert (found.tokens_an_epoch or 0) < (found.tokens_an_epoch_as_samples or 0)
 
 
 def test_the_uses_are_those_of_the_plan() -> None:

@@ -12,8 +12,9 @@ from py_compile import PycInvalidationMode
 
 import pytest
 
-from evidence.record.materials import Journals, entries_of, joined, state_of, unlisted_modules, unlocked_packages
+from evidence.record.materials import Journals, entries_of, state_of, unlisted_modules, unlocked_packages
 from ground import hashing
+from ground.recording import joined
 from pathfinder.engines.journal import Journal
 
 TIMES = PycInvalidationMode.TIMESTAMP

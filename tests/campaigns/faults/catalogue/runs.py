@@ -275,8 +275,8 @@ RUNS = (
         "authority",
         "a server whose certificate is not trusted is tried again and again, and its error names no remedy",
         "ground/settings.py",
-        "    return f\"the server's certificate is not trusted ({cause.verify_message})\" if cause else \"\"\n",
-        "    return \"\"\n",
+        '    return f"the server\'s certificate is not trusted ({cause.verify_message})" if cause else ""\n',
+        '    return ""\n',
         "tests/sources/test_certificates.py::test_a_private_authority_is_named_at_once",
     ),
     Fault(

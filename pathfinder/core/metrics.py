@@ -1,0 +1,107 @@
+"""Metric files: a typed record for each, declared where a stage makes it, written by the stage and read by the report.
+
+A record is written with the keys that it was given: a key that does not apply is absent from the file, and has its
+default when the file is read. Numbers stay the objects that were given, so a whole number is not written as a float,
+and a number that knows its place in a file keeps it (``pathfinder.reporting.origins``). A reader ignores other keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WrapValidator
+
+from ground.io import DataError, write_json
+from ground.text import first_problem
+
+
+def _as_given(value: Any, check: Any) -> Any:
+    check(value)
+    return value
+
+
+Number = Annotated[float, Field(allow_inf_nan=False), WrapValidator(_as_given)]
+Figure = Number | None
+"""A figure that may be undefined."""
+Whole = Annotated[int, Field(ge=0, lt=2**53), WrapValidator(_as_given)]
+Counts = Annotated[dict[str, Whole], WrapValidator(_as_given)]
+Pair = Annotated[list[Number], Field(min_length=2, max_length=2)]
+Form = TypeVar("Form")
+
+
+class Metrics(BaseModel):
+    """A part of a metric file."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    def as_json(self) -> dict[str, Any]:
+        """The keys and values that it was given."""
+        return self.model_dump(exclude_unset=True)
+
+
+class Flow(Metrics):
+    """The records that a stage read, kept and lost by reason: read = kept + dropped + quarantined."""
+
+    read: Whole
+    kept: Whole
+    dropped: Counts
+    quarantined: Counts
+
+    @property
+    def lost(self) -> dict[str, int]:
+        """The lost records by reason."""
+        quarantined = {f"{reason} (quarantined)": count for reason, count in self.quarantined.items()}
+        return {reason: count for reason, count in {**self.dropped, **quarantined}.items() if count}
+
+
+class Stage(Flow):
+    """The records of all sources, and of each."""
+
+    sources: Mapping[str, Flow] = {}
+
+
+class Agreement(Metrics):
+    """The steps that the judge labelled, and the share whose labels agree with the rating."""
+
+    judged: Whole
+    share: Figure
+
+
+class Measured(Metrics):
+    """A system on a benchmark, in percent, with the figures of each decision rule (or of the whole, if it has one).
+
+    ``kept`` counts the items, ``too_long`` those without scores. ``official`` has the figures of the published rule in
+    the published evaluator's arithmetic; ``preset`` selects the rule of the main figures.
+    """
+
+    interval: Pair | None = None
+    titles: list[str] = []  # of a published system, in the paper's tables
+    preset: str = ""
+    kept: Whole | None = None
+    too_long: Whole | Counts = 0  # of a published PRM: by convention
+    rules: Mapping[str, Measured] = {}
+    official: Measured | None = None
+
+    @property
+    def headline(self) -> float | None:
+        """The main figure."""
+        raise NotImplementedError
+
+    def score(self, column: str) -> float | None:
+        """The main figure, or the score of a part by its name; ``None`` if it was not measured."""
+        raise NotImplementedError
+
+
+def checked(form: TypeAdapter[Form], content: Any, path: Path, extra: Literal["ignore", "allow"] = "ignore") -> Form:
+    """The content of a metric file as its record; raises ``DataError`` with the first key that is wrong."""
+    try:
+        return form.validate_python(content, extra=extra)
+    except ValidationError as error:
+        raise DataError(f"{path}: {first_problem(error)}; run the stage that writes it again") from error
+
+
+def write_metrics(path: Path, found: Metrics) -> None:
+    """Write a metric file atomically."""
+    write_json(path, found.as_json())

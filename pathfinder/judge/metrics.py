@@ -1,0 +1,26 @@
+"""The metrics of the stage label: the judge's answers, their price, and the records that have labels."""
+
+from __future__ import annotations
+
+from pathfinder.core.metrics import Agreement, Counts, Figure, Stage, Whole
+
+
+class Label(Stage):
+    """Metrics of the stage label.
+
+    ``answers`` are of steps: those with equal prompts share one, which is paid for once (``calls``, ``tokens``).
+    ``agreement`` is by source and rating. The counts by outcome are of records (``outcomes``) and of answers.
+    """
+
+    answers: Whole | None = None
+    parsed_share: Figure = None
+    not_binary: Whole = 0
+    calls: Whole | None = None
+    tokens: Whole | None = None
+    prompt_tokens: Whole | None = None
+    answer_outcomes: Counts = {}
+    unparsed_reasons: Counts = {}
+    outcomes: Counts = {}
+    agreement: dict[str, Agreement] = {}
+    engine: str = ""
+    preset: str = ""

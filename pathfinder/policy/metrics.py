@@ -1,0 +1,92 @@
+"""The metrics of searches and of whole solutions, in percent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from pydantic import model_validator
+
+from pathfinder.core.metrics import Counts, Figure, Measured, Metrics, Number, Pair, Whole
+
+
+class Details(Metrics):
+    """How the problems ended, and the calls that they needed; a search and a sampling count different things."""
+
+    samples: Whole | None = None
+    samples_without_answer: Whole | None = None
+    samples_cut: Whole | None = None
+    samples_too_long: Whole | None = None
+    policy_calls: Whole | None = None
+    policy_calls_one_problem_at_a_time: Whole | None = None
+    finished: Whole | None = None
+    without_step: Whole | None = None
+    too_long: Whole | None = None
+    without_answer: Whole | None = None
+    rounds: Whole | None = None
+    rounds_without_choice: Whole | None = None
+    candidates: Whole | None = None
+    candidates_rejected: Whole | None = None
+    defects: Counts = {}
+    grading_failures: Counts = {}
+    not_graded: Whole | None = None
+
+
+class Choices(Metrics):
+    """Figures by name: in each set (with its size ``n``), their means over the sets, and the means' intervals."""
+
+    sets: dict[str, dict[str, Figure]] = {}
+    average: dict[str, Number]
+    intervals: dict[str, Pair] = {}
+
+
+class BestOfN(Choices):
+    """Whole solutions chosen by their rewards: a figure per rule of ``choosing``."""
+
+    n: Whole | None = None
+    too_long: Whole = 0
+
+
+class Sample(Choices):
+    """Metrics of the stage sample: pass@1, maj@n and pass@n."""
+
+    read: Whole = 0
+    kept: Whole = 0
+    dropped: Counts = {}
+    quarantined: Counts = {}
+    intervals: dict[str, Pair]
+    sets: dict[str, dict[str, Figure]]
+    details: Details
+
+    @model_validator(mode="after")
+    def _same_names(self) -> Self:
+        if self.average.keys() != self.intervals.keys():
+            raise ValueError("the keys of average and intervals differ")
+        return self
+
+
+class Search(Measured):
+    """A system's guided search, or the same answers under one grading: ``official`` or ``repaired``."""
+
+    read: Whole = 0
+    dropped: Counts = {}
+    quarantined: Counts = {}
+    average: Figure
+    sets: dict[str, dict[str, Figure]] = {}
+    rules: Mapping[str, Search] = {}
+    official: Search | None = None
+    repaired: Search | None = None
+    best_of_n: BestOfN | None = None
+    system: str = ""
+    details: Details = Details()
+
+    @property
+    def headline(self) -> float | None:
+        """The mean accuracy over the sets."""
+        return self.average
+
+    def score(self, column: str) -> float | None:
+        """The mean accuracy, or the accuracy on a set."""
+        if column == "average":
+            return self.average
+        return next((value for name, value in self.sets.get(column, {}).items() if name != "n"), None)
