@@ -67,7 +67,7 @@ def _wanted(params: Params) -> Download:
     if missing := [name for name in params.baselines if f"models/{name}" not in parts]:
         raise DataError(
             f"{PARAMS_FILE}: download.sources has no models/{missing[0]}, which `baselines` lists; copy its entry from "
-            "infra/profiles/evaluate-published.yaml, or see docs/how-to/add-a-prm.md"
+            "infra/profiles/evaluate-published.yaml, or see docs/extend.md#add-a-published-prm"
         )
     kept = [s for s in params.download.sources if parts[s.name][0] != "models" or parts[s.name][1] in used]
     return params.download.model_copy(update={"sources": kept})

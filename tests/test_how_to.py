@@ -1,7 +1,7 @@
-"""The how-to pages work: each is followed in a copy of the project, file by file, change by change, command by command.
+"""docs/extend.md works: each section is followed in a copy of the project, file, change and command one by one.
 
-A fenced block starts with its use: ``python PATH`` is a file to write, ``diff`` a change to apply, and ``console``
-commands, with lines that their output must contain.
+A section starts with ``## ``, and its name is its anchor. A fenced block starts with its use: ``python PATH`` is a file
+to write, ``diff`` a change to apply, and ``console`` commands, with lines that their output must contain.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from pathfinder.core.records import STEPS
 from tests.baselines.model_folders import FOLDERS
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted((ROOT / "docs" / "how-to").glob("*.md"))
+PAGE = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
+SECTIONS = {
+    title.lower().replace(" ", "-"): body for title, body in re.findall(r"^## (.+)\n((?:(?!^## ).*\n)*)", PAGE, re.M)
+}
 _BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -73,12 +76,12 @@ def check_stepcheck(project: Path) -> None:
 
 
 GIVEN: dict[str, tuple[Callable[[Path, Path], None], Callable[[Path], None]]] = {
-    "add-a-benchmark": (stepcheck, check_stepcheck),
-    "add-a-data-source": (mirror, check_source),
-    "add-a-prm": (tiny_prm, check_example),
     "add-a-stage": (steps_table, check_lengths),
+    "add-a-data-source": (mirror, check_source),
+    "add-a-published-prm": (tiny_prm, check_example),
+    "add-a-benchmark": (stepcheck, check_stepcheck),
 }
-"""What each page takes for granted, and what it must have made."""
+"""The files that each section needs in the copy, and a check of its result; in the order of the page."""
 
 
 def copy_project(folder: Path) -> None:
@@ -96,7 +99,7 @@ def copy_project(folder: Path) -> None:
 
 
 def run(folder: Path, command: str) -> str:
-    """A command of a page there, with this environment's interpreter and the copy's code."""
+    """Run a command of the page there, with this environment's interpreter and the copy's code."""
     words = shlex.split(command)
     cli = "import sys; from pathfinder.cli import main; sys.exit(main())"
     start = {"python": [], "dvc": ["-m", "dvc"], "pathfinder": ["-c", cli]}[words[0]]
@@ -108,18 +111,19 @@ def run(folder: Path, command: str) -> str:
     return done.stdout
 
 
-def test_every_page_is_followed() -> None:
-    assert [page.stem for page in PAGES] == sorted(GIVEN)
+def test_every_section_is_followed() -> None:
+    assert list(SECTIONS) == list(GIVEN)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_can_be_followed(page: Path, world: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("section", SECTIONS)
+def test_a_section_can_be_followed(section: str, world: Path, tmp_path: Path) -> None:
     project = tmp_path / "project"
     copy_project(project)
-    given, check = GIVEN[page.stem]
+    given, check = GIVEN[section]
     given(project, world)
-    blocks = _BLOCK.findall(page.read_text(encoding="utf-8"))
-    assert {kind for kind, _, _ in blocks} == {"python", "diff", "console"}
+    blocks = _BLOCK.findall(SECTIONS[section])
+    kinds = {kind for kind, _, _ in blocks}
+    assert {"diff", "console"} <= kinds <= {"python", "diff", "console"}
     for kind, path, body in blocks:
         if kind == "python":
             (project / path).write_text(body, encoding="utf-8")
