@@ -29,7 +29,7 @@ import httpx
 from flows import processes
 from flows.storage import REMOTE
 from ground.io import DataError, TransientError, write_json
-from ground.remote import ENDPOINT
+from ground.remote import KINDS
 from ground.settings import require_certificate
 
 HOME = Path(".pathfinder/prefect")
@@ -247,7 +247,8 @@ def start(root: Path, name: str, command: list[str], url: str, owned: bool = Fal
     """
     folder = home(root)
     folder.mkdir(parents=True, exist_ok=True)
-    variables = {processes.MARK: processes.new_mark(root)} if owned else {REMOTE: "", ENDPOINT: ""}
+    remote = (REMOTE, *(kind.variable for kind in KINDS.values()))
+    variables = {processes.MARK: processes.new_mark(root)} if owned else dict.fromkeys(remote, "")
     variables["PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL"] = "ERROR"  # its log needs what the console of a run does not
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, [str(_CODE), os.environ.get("PYTHONPATH")]))
     with (folder / f"{name}.log").open("ab") as log:

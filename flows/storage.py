@@ -1,7 +1,8 @@
-"""The ``storage`` remote of DVC: a local folder, or the place that two environment variables name.
+"""The ``storage`` remote of DVC: a local folder, or the place that the environment names.
 
-``PATHFINDER_REMOTE=s3://bucket/prefix`` (or a folder) and, for servers other than AWS, ``PATHFINDER_S3_ENDPOINT``.
-They are written to ``.dvc/config.local``, which git ignores; credentials stay in the ``AWS_*`` variables.
+``PATHFINDER_REMOTE=s3://bucket/prefix`` (or a folder) and, for servers other than AWS, ``PATHFINDER_S3_ENDPOINT``
+become lines of ``.dvc/config.local``, which git ignores. ``ground.remote.KINDS`` has the kinds of stores. Credentials
+stay in the ``AWS_*`` variables.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from evidence.dvc.history import MAIN_LOCK
 from evidence.dvc.stores import FOLDER
 from evidence.record.signing import own_public_keys
 from ground.io import DataError, TransientError, read_json, sha256_file, write_json, write_text
-from ground.remote import ENDPOINT, Commit, Store, commit_manifest, open_store
+from ground.remote import Commit, Store, commit_manifest, kind_of, open_store, to_dvc
 
 REMOTE = "PATHFINDER_REMOTE"
 DEFAULT = Path(".pathfinder/storage")
@@ -37,20 +38,20 @@ def configure(root: Path) -> str:
     path = root / ".dvc" / "config.local"
     current = path.read_text(encoding="utf-8") if path.exists() else None
     ours = current is None or current.startswith(_HEADER)
-    remote, endpoint = (os.environ.get(name, "").strip() for name in (REMOTE, ENDPOINT))
+    remote = os.environ.get(REMOTE, "").strip()
     if not remote or Path(remote) == DEFAULT:
         if ours:
             path.unlink(missing_ok=True)
         return str(DEFAULT)
-    for name, value in ((REMOTE, remote), (ENDPOINT, endpoint)):
+    kind = kind_of(remote)
+    for name, value in ({REMOTE: remote} | ({kind.variable: kind.endpoint()} if kind else {})).items():
         if not value.isprintable():
             raise DataError(f"{name}: {value!r} contains control characters; expected an address")
     if not ours:
         raise DataError(f"{path}: written by hand, and {REMOTE} is set; keep one of the two")
-    url = absolute(root, remote.removeprefix("file://"))
-    text = f"{_HEADER}['remote \"storage\"']\n    url = {url}\n"
-    if url.startswith("s3://") and endpoint:
-        text += f"    endpointurl = {endpoint}\n"
+    settings = to_dvc(absolute(root, remote.removeprefix("file://")))
+    lines = [f"    {name} = {value}\n" for name, value in settings.items()]
+    text = "".join([_HEADER, "['remote \"storage\"']\n", *lines])
     if current != text:
         write_text(path, text)
     return remote

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import configparser
 import io
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from evidence.dvc.lock import dvc_lock
 from evidence.dvc.stores import object_key, run_cache_entries
 from ground.hashing import digest_path
 from ground.io import DataError, write_bytes, write_text
-from ground.remote import ENDPOINT, open_store
+from ground.remote import from_dvc, kind_of, open_store
 
 FOLDER = Path(".dvc/tmp/push")
 _NAME_LENGTH = 64  # other files are unfinished
@@ -28,12 +27,15 @@ _TIMEOUTS_S = {"connect_timeout": "20", "read_timeout": "60"}
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A prepared push: the folder in which ``dvc push`` sends the outputs, and the entries that follow them."""
+    """A prepared push: the folder in which ``dvc push`` sends the outputs, and the entries that follow them.
+
+    ``can_open`` is False for a remote that only DVC can open.
+    """
 
     folder: Path
     cache: Path
     remote: str
-    endpoint: str
+    can_open: bool
     stages: tuple[Locked, ...]
 
     @classmethod
@@ -58,20 +60,19 @@ class Transfer:
         outs = [f"- {{path: 'out{number}', hash: md5, md5: {md5}}}\n" for number, md5 in enumerate(hashes)]
         write_text(folder / "push.dvc", "outs:\n" + "".join(outs))
         remote = config[_remote(config["core"]["remote"])]
-        return cls(folder, cache, remote["url"], remote.get("endpointurl", ""), stages)
+        endpoint = remote.get("endpointurl", "")
+        address = from_dvc(remote["url"], endpoint)
+        kind = kind_of(address)
+        can_open = kind.endpoint() == endpoint if kind else "://" not in address or address.startswith("file://")
+        return cls(folder, cache, address, can_open, stages)
 
     def command(self) -> list[str]:
-        """The words after ``dvc``; a store that only DVC can open gets the whole run cache from DVC."""
-        return ["push"] if self._can_open else ["push", "--run-cache"]
-
-    @property
-    def _can_open(self) -> bool:
-        scheme = self.remote.partition("://")[0] if "://" in self.remote else "file"
-        return scheme == "file" or (scheme == "s3" and self.endpoint == os.environ.get(ENDPOINT, "").strip())
+        """The words after ``dvc``; DVC sends the whole run cache to a remote that only it can open."""
+        return ["push"] if self.can_open else ["push", "--run-cache"]
 
     def send_run_cache(self) -> list[str]:
         """Send the stages' entries that are new to the remote; returns their keys, and raises as a store does."""
-        if not self._can_open:
+        if not self.can_open:
             return []
         store, sent = open_store(f"{self.remote.rstrip('/')}/runs"), []
         for path in run_cache_entries(self.cache):
@@ -103,7 +104,7 @@ def _config(root: Path) -> configparser.ConfigParser:
             config[section]["url"] = str((root / ".dvc" / url).resolve())
     config["cache"]["dir"] = str((root / ".dvc" / config["cache"].get("dir", "cache")).resolve())
     config["core"]["no_scm"] = "true"
-    if config[_remote(name)]["url"].startswith("s3://"):
+    if kind_of(config[_remote(name)]["url"]):
         for key, value in _TIMEOUTS_S.items():
             config[_remote(name)].setdefault(key, value)
     return config

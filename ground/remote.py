@@ -1,7 +1,7 @@
-"""Object stores (``s3://bucket/prefix`` or a local folder), and a log of manifests that several runs may extend.
+"""Object stores (a local folder, or one of ``KINDS``), and a log of manifests that several runs may extend.
 
-``PATHFINDER_S3_ENDPOINT`` names an S3-compatible server other than AWS. Credentials come from the usual ``AWS_*``
-variables and are never written. DVC transfers the artefacts; this module transfers source files and small manifests.
+The client takes its credentials from the usual ``AWS_*`` variables and never writes them. DVC transfers the artefacts;
+this module transfers source files and small manifests.
 
 The client is boto3. obstore was tried: its TLS library refuses a self-signed server certificate even where
 ``AWS_CA_BUNDLE`` trusts it, its listings fail at a key with an empty segment (``a//b``), and they show a console's
@@ -18,9 +18,9 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +28,6 @@ from typing import Any, TypeVar
 from ground.io import DataError, TransientError, atomic_file, exclusive_file, parse_json, write_bytes
 from ground.settings import require_certificate
 
-ENDPOINT = "PATHFINDER_S3_ENDPOINT"
 _COMMIT_ATTEMPTS = 20
 _TRANSIENT_CODES = {"SlowDown", "RequestTimeout", "Throttling"}  # and every 5xx
 _SKEWED = "RequestTimeTooSkewed"
@@ -42,6 +41,54 @@ _PROBE_S = 3600.0
 READERS = 16
 """Objects that are read at the same time."""
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of store that speaks the S3 protocol; the scheme of an address names it.
+
+    ``variable`` is the environment variable with the address of the server, and ``server`` the address without it:
+    empty for AWS, which has a server for each region. ``client`` adds settings of ``botocore.config.Config``.
+    ``credentials`` says what to check if the store refuses a request.
+    """
+
+    variable: str
+    server: str = ""
+    client: Mapping[str, Any] = field(default_factory=dict)
+    credentials: str = "the AWS_* credentials"
+
+    def endpoint(self, given: str = "") -> str:
+        """The address of the server: that of the environment, else ``given``, else ``server``."""
+        return os.environ.get(self.variable, "").strip() or given or self.server
+
+
+KINDS = {
+    "s3": Kind("PATHFINDER_S3_ENDPOINT"),
+}
+"""The kinds of stores on other machines by scheme."""
+ENDPOINT = KINDS["s3"].variable
+
+
+def kind_of(address: str) -> Kind | None:
+    """The kind of the store at an address; ``None`` for a folder and for a scheme that only DVC may know."""
+    scheme, separator, _ = address.partition("://")
+    return KINDS.get(scheme) if separator else None
+
+
+def to_dvc(address: str) -> dict[str, str]:
+    """The settings of DVC's remote at an address: DVC reaches every one of ``KINDS`` as S3."""
+    kind = kind_of(address)
+    if kind is None:
+        return {"url": address}
+    server = kind.endpoint()
+    return {"url": f"s3://{address.partition('://')[2]}"} | ({"endpointurl": server} if server else {})
+
+
+def from_dvc(url: str, endpoint: str) -> str:
+    """The address of a remote with these settings in DVC's configuration: the inverse of ``to_dvc``."""
+    scheme, _, rest = url.partition("://")
+    schemes = (name for name, kind in KINDS.items() if scheme == "s3" and kind.endpoint() == endpoint)
+    return f"{next(schemes, scheme)}://{rest}" if rest else url
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +189,19 @@ class _FolderStore:
 
 
 class _S3Store:
-    def __init__(self, bucket: str, prefix: str, endpoint: str) -> None:
+    def __init__(self, url: str, kind: Kind, endpoint: str) -> None:
         import boto3
         import botocore.session
         from botocore.config import Config
 
-        self.bucket, self.prefix = bucket, f"{prefix}/" if prefix else ""
-        self.url = f"s3://{bucket}/{prefix}".rstrip("/")
-        endpoint = os.environ.get(ENDPOINT) or endpoint
+        self.url, self.kind, endpoint = url.rstrip("/"), kind, kind.endpoint(endpoint)
+        self.bucket, _, prefix = self.url.partition("://")[2].partition("/")
+        self.prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         style = {"addressing_style": "path" if endpoint else "auto"}
         # the mode "standard" makes three attempts; AWS_MAX_ATTEMPTS changes that
         config = Config(
             retries={"mode": "standard"}, connect_timeout=10, read_timeout=60, s3=style, max_pool_connections=READERS
-        )
+        ).merge(Config(**kind.client))
         # A server may take long for a large object, but not for the first word that it says to a process.
         first = config.merge(
             Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=5, read_timeout=6)
@@ -245,8 +292,8 @@ class _S3Store:
         except (ConnectionError, HTTPClientError, IncompleteReadError, Boto3Error) as error:
             require_certificate(error, where, "AWS_CA_BUNDLE")
             raise TransientError(
-                f"{where}: no answer from the store ({error}); check {ENDPOINT}, the network and the server, then run "
-                "the command again"
+                f"{where}: no answer from the store ({error}); check {self.kind.variable}, the network and the "
+                "server, then run the command again"
             ) from error
         except (ClientError, BotoCoreError) as error:
             response = getattr(error, "response", {})
@@ -258,7 +305,8 @@ class _S3Store:
                 ) from error
             if code in _TRANSIENT_CODES or response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
                 raise TransientError(f"{where}: the store cannot answer now ({error})") from error
-            raise DataError(f"{where}: {error}. Check the name, {ENDPOINT} and the AWS_* credentials") from error
+            remedy = f"Check the name, {self.kind.variable} and {self.kind.credentials}"
+            raise DataError(f"{where}: {error}. {remedy}") from error
 
     def _require_answer(self) -> None:
         """Ask the server once per process, with little patience: one that accepts and stalls is no server."""
@@ -291,15 +339,15 @@ deletes what is below a folder and was written before a time, in seconds since 1
 def open_store(url: str, endpoint: str = "") -> Store:
     """The store at ``s3://bucket[/prefix]``, ``file:///folder`` or a folder name; raises ``DataError`` for others.
 
-    ``endpoint`` is the S3 server where ``PATHFINDER_S3_ENDPOINT`` names none; empty for AWS.
+    ``endpoint`` is the server where the environment names none.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme == "file":
         return _FolderStore(Path(rest if separator else url))
-    if scheme == "s3" and rest.strip("/"):
-        bucket, _, prefix = rest.partition("/")
-        return _S3Store(bucket, prefix.strip("/"), endpoint)
-    raise DataError(f"{url}: unknown kind of store; expected s3://bucket/prefix or file:///folder")
+    if (kind := kind_of(url)) is None or not rest.strip("/"):
+        known = ", ".join(f"{name}://bucket/prefix" for name in KINDS)
+        raise DataError(f"{url}: unknown kind of store; expected {known} or file:///folder")
+    return _S3Store(url, kind, endpoint)
 
 
 def creates_exclusively(store: Store, rounds: int = 4, writers: int = 6) -> bool:

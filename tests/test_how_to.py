@@ -22,6 +22,7 @@ import pytest
 from ground.io import read_json, write_jsonl, write_parquet
 from pathfinder.core.records import STEPS
 from tests.baselines.model_folders import FOLDERS
+from tests.support.s3 import s3_bucket, s3_environment, s3_server
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
@@ -29,6 +30,9 @@ SECTIONS = {
     title.lower().replace(" ", "-"): body for title, body in re.findall(r"^## (.+)\n((?:(?!^## ).*\n)*)", PAGE, re.M)
 }
 _BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_CHANGED = re.compile(r"^\+\+\+ b/(\S+)$", re.MULTILINE)
+FILES = {"add-a-kind-of-remote": 1}
+"""The number of files that a section may write or change."""
 
 
 def steps_table(project: Path, world: Path) -> None:
@@ -71,6 +75,53 @@ def check_source(project: Path) -> None:
     assert figures["sources"]["example_steps"]["quarantined"] == {"unknown_shape": 1}
 
 
+def nothing(project: Path, world: Path) -> None:
+    pass
+
+
+_TRIP = """
+import subprocess, sys
+from pathlib import Path
+from evidence.dvc.stores import stores
+from evidence.remote.mirror import opened
+from flows.storage import configure, preflight
+from flows.transfer import Transfer
+from ground.io import DataError
+from ground.remote import commit_manifest, open_store
+
+root, address = Path(), sys.argv[1]
+assert configure(root) == address
+preflight(root, address)
+assert Transfer.prepare(root, []).can_open
+for words in (["add", "out.txt"], ["push", "out.txt.dvc"]):
+    subprocess.run([sys.executable, "-m", "dvc", "-q", *words], check=True)
+store = open_store(address)
+assert [key for key in store.keys("files/md5/")], store.keys()
+assert commit_manifest(store, {"a": 1}).number == 1
+(there,) = [each for each in stores(root) if each.folder is None]
+assert there.address == address
+assert opened(there).keys("log/") == ["log/00000001.json"]
+try:
+    open_store("gs://no-such-bucket").read("x")
+except DataError as error:
+    assert "PATHFINDER_GS_ENDPOINT" in str(error) and "HMAC" in str(error), error
+"""
+
+
+def check_remote(project: Path) -> None:
+    """Results go to a server behind ``gs://`` and come back."""
+    (project / "out.txt").write_text("a result")
+    with s3_server() as endpoint:
+        address = s3_bucket(endpoint).replace("s3://", "gs://") + "/runs"
+        keys = {name: value for name, value in s3_environment(endpoint).items() if name.startswith("AWS_")}
+        names = {"PATHFINDER_REMOTE": address, "PATHFINDER_GS_ENDPOINT": endpoint, "PYTHONPATH": str(project)}
+        command = [sys.executable, "-c", _TRIP, address]
+        done = subprocess.run(
+            command, cwd=project, env=os.environ | keys | names, capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def check_stepcheck(project: Path) -> None:
     assert read_json(project / "metrics/stepcheck/full.json")["items"] == 1
 
@@ -80,6 +131,7 @@ GIVEN: dict[str, tuple[Callable[[Path, Path], None], Callable[[Path], None]]] = 
     "add-a-data-source": (mirror, check_source),
     "add-a-published-prm": (tiny_prm, check_example),
     "add-a-benchmark": (stepcheck, check_stepcheck),
+    "add-a-kind-of-remote": (nothing, check_remote),
 }
 """The files that each section needs in the copy, and a check of its result; in the order of the page."""
 
@@ -124,6 +176,8 @@ def test_a_section_can_be_followed(section: str, world: Path, tmp_path: Path) ->
     blocks = _BLOCK.findall(SECTIONS[section])
     kinds = {kind for kind, _, _ in blocks}
     assert {"diff", "console"} <= kinds <= {"python", "diff", "console"}
+    files = {path for _, path, _ in blocks if path} | {file for _, _, body in blocks for file in _CHANGED.findall(body)}
+    assert len(files) <= FILES.get(section, 9), files
     for kind, path, body in blocks:
         if kind == "python":
             (project / path).write_text(body, encoding="utf-8")

@@ -14,6 +14,7 @@ from pydantic import AfterValidator, TypeAdapter, ValidationError
 from evidence.record.schema import Form, Md5
 from ground.hashing import digest_path
 from ground.io import DataError, open_bytes, parse_json
+from ground.remote import from_dvc
 
 FOLDER = "pathfinder"
 """The folder in a remote with what runs published: see ``evidence.audit.published``."""
@@ -81,7 +82,8 @@ def stores(root: Path) -> list[Store]:
             name = section.split('"')[1] if section.count('"') == 2 else section
             folder = None if REMOTES_NOT_READ in url else (base / os.path.expanduser(url)).resolve()
             is_default = name == config.get("core", "remote", fallback=None)
-            found.append(Store(name, url, folder, is_default, config.get(section, "endpointurl", fallback="")))
+            endpoint = config.get(section, "endpointurl", fallback="")
+            found.append(Store(name, from_dvc(url, endpoint), folder, is_default, endpoint))
     return found
 
 

@@ -10,7 +10,7 @@ import httpx
 from evidence.record.signing import KEY_FILE, key_file, key_id, own_public_keys
 from flows.storage import DEFAULT, REMOTE, opened
 from ground.io import DataError, TransientError
-from ground.remote import ENDPOINT, Store, creates_exclusively
+from ground.remote import KINDS, Store, creates_exclusively, kind_of
 from infra.doctor.clock import clock
 from infra.doctor.finding import Finding
 
@@ -24,15 +24,16 @@ def findings(root: Path) -> list[Finding]:
     address = os.environ.get(REMOTE, "").strip()
     if not address:
         return [Finding("remote", f"the local folder {DEFAULT}")]
+    variable = (kind_of(address) or KINDS["s3"]).variable
     try:
         store = opened(root, address)
         store.put(_KEY, b"")
         store.delete(_KEY)
     except TransientError as error:
-        return [Finding("remote", str(error), f"correct {ENDPOINT} or start the store"), *_clock(address)]
+        return [Finding("remote", str(error), f"correct {variable} or start the store"), *_clock(address)]
     except (DataError, OSError) as error:
         return [
-            Finding("remote", str(error), f"correct {REMOTE}, {ENDPOINT} and the AWS_* variables"),
+            Finding("remote", str(error), f"correct {REMOTE}, {variable} and the AWS_* variables"),
             *_clock(address),
         ]
     return [Finding("remote", f"{address} takes and deletes objects"), writes(store), *_clock(address)]
@@ -55,9 +56,9 @@ def writes(store: Store) -> Finding:
 
 
 def _clock(address: str) -> list[Finding]:
-    if not address.startswith("s3://"):
+    if (kind := kind_of(address)) is None:
         return []
     try:
-        return [clock("store", httpx.get(os.environ.get(ENDPOINT) or _AWS, timeout=_WAIT_S).headers.get("date"))]
+        return [clock("store", httpx.get(kind.endpoint() or _AWS, timeout=_WAIT_S).headers.get("date"))]
     except httpx.HTTPError:
         return []  # the line above says that the store does not respond

@@ -66,8 +66,8 @@ RUNS = (
         "D4-cause",
         "a refused push hides its cause",
         "flows/transfer.py",
-        'return ["push"] if self._can_open',
-        'return ["push", "--quiet"] if self._can_open',
+        'return ["push"] if self.can_open',
+        'return ["push", "--quiet"] if self.can_open',
         f"{FLOWS}/test_transfer.py::test_a_refused_push_names_the_cause",
     ),
     Fault(
