@@ -134,7 +134,7 @@ def score(
     that kind; the reward is the probability that it is correct. Higher is better.
     """
     from ground.progress import Progress
-    from pathfinder.baselines.opening import open_named
+    from pathfinder.baselines.named import open_named
     from pathfinder.prm import results
     from pathfinder.tree.passes import Mode
 
@@ -176,7 +176,7 @@ def rerank(
     vote) and all rewards.
     """
     from ground.progress import Progress
-    from pathfinder.baselines.opening import open_named
+    from pathfinder.baselines.named import open_named
     from pathfinder.policy.rerank import read_candidates, reranked
 
     given = read_candidates(file)
@@ -215,7 +215,7 @@ def serve(
 
     PATHFINDER_SERVE_TOKEN in the environment is a token that clients must send: `Authorization: Bearer TOKEN`.
     """
-    from pathfinder.baselines.opening import open_named
+    from pathfinder.baselines.named import open_named
     from pathfinder.prm.batching import Batcher, parts_of, threads_for
     from pathfinder.prm.gate import is_own
     from pathfinder.prm.serving import http_server, listening, make_app

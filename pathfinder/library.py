@@ -9,7 +9,7 @@ from typing import Literal, Self
 import torch
 
 from ground.io import DataError
-from pathfinder.baselines.opening import named
+from pathfinder.baselines.named import named
 from pathfinder.core.steps import PRM as Scores
 from pathfinder.core.steps import Solution
 from pathfinder.prm.opening import CHECKPOINTS

@@ -31,6 +31,7 @@ from pathfinder.reporting.index.write import write_index
 from pathfinder.reporting.names import CARDS, PUBLISHED, TABLES
 from pathfinder.reporting.origins import digest_of_source
 from pathfinder.reporting.results import load_results
+from world.oracle import Truth
 
 REPORTS, SUMMARY = Path("reports"), Path("metrics/summary.json")
 GATES = {name: REPORTS / name / "validation.json" for name in ("validation", "validation_train")}
@@ -46,7 +47,7 @@ def main(which: Literal["report", "published", "index"] = "report") -> None:
     results = load_results(Path("metrics"), parse_runs(params.runs), [*params.baselines, *params.critics])
     gates = {name: read_json(path) if path.exists() else None for name, path in GATES.items()}
 
-    evidence = Evidence(results, Path("artifacts/predictions"), Path("artifacts/raw"), params.report)
+    evidence = Evidence(results, Path("artifacts/predictions"), Path("artifacts/raw"), params.report, Truth())
     page = page_of(evidence, params.profile, gates)
     if which == "published":
         page = systems_only(page)

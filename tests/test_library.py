@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from ground.io import write_json
 from pathfinder import PRM, DataError, ScoredSolution, ScoredStep, Solution, open_prm
-from pathfinder.baselines.opening import named, open_named
+from pathfinder.baselines.named import named, open_named
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.cli import app
 from pathfinder.models.folders import MODEL_FILE

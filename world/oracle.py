@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from string import Formatter
 from typing import Any
 
-from world.story import NAMES, NOUNS, SIGN, TRICKY, Problem, compute
+from ground.io import DataError
+from world.story import NAMES, NOUNS, SIGN, TRICKY, Problem, compute, read_story
 
 LINKS = (", so ", ", which makes ", ", hence ", ", so clearly ")
 """Wordings between a claim and its equation: the first is the usual one, the last the confident one."""
@@ -194,6 +195,23 @@ def assess_all(problem: Problem, steps: Sequence[str]) -> list[Verdict | None]:
         verdicts.append(verdict)
         state = verdict.after if verdict else None
     return verdicts
+
+
+class Truth:
+    """The faults that the report compares with the predicted labels."""
+
+    @property
+    def kinds(self) -> dict[str, tuple[str, ...]]:
+        """The names of the faults by kind."""
+        return {"mathematics": MATH_FAULTS, "consistency": CONSISTENCY_FAULTS, "not optimal": SUBOPTIMAL}
+
+    def faults(self, problem: str, steps: Sequence[str]) -> list[tuple[str, ...] | None] | None:
+        """The faults of each step, ``None`` from the first step outside the grammar; ``None`` if no story is told."""
+        try:
+            story = read_story(problem)
+        except DataError:
+            return None
+        return [verdict.faults if verdict else None for verdict in assess_all(story, steps)]
 
 
 def assess_to_error(problem: Problem, steps: Sequence[str]) -> list[Verdict | None]:

@@ -147,7 +147,7 @@ def bench(
         critic = critic_named(model.removeprefix(_CRITIC), answer_tokens)
         rows = evaluate.bench_critic(critic, names, selection, settings, served)
     else:
-        from pathfinder.baselines.opening import named
+        from pathfinder.baselines.named import named
 
         server = _only(url)
         search = SearchOptions(policy, policy_url, problems, candidates, rules)

@@ -19,7 +19,7 @@ from typing import Any, Literal, get_args
 from ground.hashing import digest_path
 from ground.io import DataError, digest_of, remove, write_jsonl
 from pathfinder.baselines.evaluate import BaselineJob
-from pathfinder.baselines.opening import Named
+from pathfinder.baselines.named import Named
 from pathfinder.baselines.registry import system as system_named
 from pathfinder.bench.rows import Paper, Row, judged_rows
 from pathfinder.bench.search import SearchOptions, bench_search

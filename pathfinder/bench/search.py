@@ -14,7 +14,8 @@ from typing import Any
 
 from ground.hashing import digest_path
 from ground.io import DataError, digest_of
-from pathfinder.baselines.opening import Named, open_prm
+from pathfinder.baselines.named import Named
+from pathfinder.baselines.opening import open_prm
 from pathfinder.bench.rows import Paper, Row, search_rows
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.grading import GradingPreset

@@ -86,11 +86,14 @@ class Measured(Metrics):
 
     @property
     def headline(self) -> float | None:
-        """The main figure."""
+        """The main figure; a benchmark's record says which, and this one raises ``NotImplementedError``."""
         raise NotImplementedError
 
     def score(self, column: str) -> float | None:
-        """The main figure, or the score of a part by its name; ``None`` if it was not measured."""
+        """The main figure, or the score of a part by its name; ``None`` if it was not measured.
+
+        Raises as ``headline`` does.
+        """
         raise NotImplementedError
 
 

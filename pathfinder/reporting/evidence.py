@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from ground.io import DataError, read_jsonl
+from ground.io import read_jsonl
 from pathfinder.benchmarks.bootstrap import pooled
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.params import Report
@@ -18,7 +18,6 @@ from pathfinder.reporting.calibration import Rewards, prmbench_rewards, processb
 from pathfinder.reporting.comparisons import Between, Comparison, Measured, System, compare, gather
 from pathfinder.reporting.names import CONTROL, PRMBENCH, PROCESSBENCH, SEARCH, VARIANTS, Benchmark, name_of, spoken
 from pathfinder.reporting.results import Line, Results, Score, lines
-from world.story import read_story
 
 FULL = VARIANTS["full"]
 RANDOM, MAJORITY = "the random pick", "the policy's majority vote"
@@ -28,11 +27,24 @@ Row = dict[str, Any]
 Measure = Callable[[list[Row]], Measured]
 
 
+class Truth(Protocol):
+    """The true faults of the steps of generated problems."""
+
+    @property
+    def kinds(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of the faults by kind: ``mathematics``, ``consistency``, ``not optimal``."""
+
+    def faults(self, problem: str, steps: Sequence[str]) -> list[tuple[str, ...] | None] | None:
+        """The faults of each step (``None``: unknown); ``None`` for a problem that is not generated."""
+
+
 class Evidence:
     """The prediction files and their statistics. Each is computed once, on first use; missing files are skipped."""
 
-    def __init__(self, results: Results, predictions: Path, raw: Path, report: Report) -> None:
-        self.results = results
+    def __init__(
+        self, results: Results, predictions: Path, raw: Path, report: Report, truth: Truth | None = None
+    ) -> None:
+        self.results, self.truth = results, truth
         self.systems = {spoken(members[0]): members for members in results.systems}
         self.first_runs = {name_of(members[0]): members[0].name for members in results.systems}
         self._published = {results.titles(name)[0]: name for found in results.published.values() for name in found}
@@ -72,10 +84,10 @@ class Evidence:
 
     @cached_property
     def is_toy(self) -> bool:
-        """Whether the benchmarks are generated: their problems are stories of the world."""
+        """Whether the benchmarks are generated: the truth of their problems is known."""
         items = (self.processbench_items[:1], self.prmbench_items[:1])
         problems = [item.problem for found in items for item in found]
-        return bool(problems) and all(map(_is_story, problems))
+        return bool(problems) and all(self.truth and self.truth.faults(problem, ()) is not None for problem in problems)
 
     @cached_property
     def by_set(self) -> dict[str, tuple[Score, list[Comparison]]]:
@@ -197,14 +209,6 @@ class Evidence:
 
     def _untrained(self, measured: Measured, name: str) -> System | None:
         return gather({1: measured}, self._report, is_trained=False, files={1: self.files(name)})
-
-
-def _is_story(text: str) -> bool:
-    try:
-        read_story(text)
-    except DataError:
-        return False
-    return True
 
 
 def _files_in(folder: Path) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """Compose, images, Kubernetes and Slurm, checked with their schemas and linters: no container runtime is needed.
 
-Nothing in this module builds an image, or starts a container, a cluster or a Slurm job; ``operations.md`` in
-tests/campaigns lists what was tried.
+Nothing in this module builds an image, or starts a container, a cluster or a Slurm job; docs/team.md says so.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the flags catch: the true fault of each step of a generated world against the labels that were predicted.
 
-The oracle parses the story from the problem's text and judges each step again. Real problems have no known faults.
+Real problems have no known faults.
 """
 
 from __future__ import annotations
@@ -9,14 +9,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ground.io import DataError
 from pathfinder.pages.origins import Sourced
 from pathfinder.pages.page import Block, Table, Text
-from pathfinder.reporting.evidence import Evidence
+from pathfinder.reporting.evidence import Evidence, Truth
 from pathfinder.reporting.names import TEXTS
 from pathfinder.reporting.origins import from_files
-from world.oracle import CONSISTENCY_FAULTS, MATH_FAULTS, SUBOPTIMAL, assess_all
-from world.story import read_story
 
 SOUND = "no fault"
 FLAGS = {
@@ -26,17 +23,17 @@ FLAGS = {
     "none": "no flag",
 }
 """The labels that were predicted, with the headings of their columns. A flag is a label below one half."""
-_KINDS = {"mathematics": MATH_FAULTS, "consistency": CONSISTENCY_FAULTS, "not optimal": SUBOPTIMAL, "": (SOUND,)}
 _EXPECTED = {"mathematics": {"math", "both"}, "consistency": {"consistency", "both"}}
 
 
 def caught(evidence: Evidence) -> list[Block]:
     """A table of true faults by predicted labels, shaded by share; empty without known faults or both labels."""
-    if not evidence.first_runs:
+    truth = evidence.truth
+    if not evidence.first_runs or truth is None:
         return []
     system, run = next(iter(evidence.first_runs.items()))
     counts, objections = Counter[tuple[str, str]](), Counter[str]()
-    for fault, step in _steps(evidence, run):
+    for fault, step in _steps(evidence, truth, run):
         flags = [name for name in ("math", "consistency") if step[name] < 0.5]
         counts[fault, "both" if len(flags) == 2 else flags[0] if flags else "none"] += 1
         objections[fault] += step["reward"] < 0.5
@@ -47,7 +44,7 @@ def caught(evidence: Evidence) -> list[Block]:
     )
     rows: list[tuple[str, ...]] = []
     shades: dict[tuple[int, int], int] = {}
-    for kind, faults in _KINDS.items():
+    for kind, faults in {**truth.kinds, "": (SOUND,)}.items():
         for fault in faults:
             if not (total := sum(counts[fault, flag] for flag in FLAGS)):
                 continue
@@ -64,10 +61,10 @@ def caught(evidence: Evidence) -> list[Block]:
     )
     headers = ("true fault", "steps", *FLAGS.values(), "reward below one half")
     table = Table(caption, headers, rows, shades=shades, measured=frozenset())
-    return [Text(Sourced(_summary(counts), source.origin)), table]
+    return [Text(Sourced(_summary(counts, truth), source.origin)), table]
 
 
-def _steps(evidence: Evidence, run: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _steps(evidence: Evidence, truth: Truth, run: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each true fault (``SOUND`` for a step without one) with the step's scores, on both benchmarks."""
     by_key: dict[Any, Any] = {item.key: item for item in evidence.processbench_items}
     by_key |= {item.idx: item for item in evidence.prmbench_items}
@@ -76,20 +73,17 @@ def _steps(evidence: Evidence, run: str) -> Iterator[tuple[str, dict[str, Any]]]
             item = by_key.get((row["subset"], row["id"]) if bench == "processbench" else row["idx"])
             if item is None:
                 continue
-            try:
-                verdicts = assess_all(read_story(item.problem), item.steps)
-            except DataError:
-                continue  # a real problem
-            for verdict, step in zip(verdicts, row.get("steps", ()), strict=False):
-                if verdict is not None and step.get("math") is not None and step.get("consistency") is not None:
-                    yield from ((fault, step) for fault in verdict.faults or (SOUND,))
+            known = truth.faults(item.problem, item.steps) or ()
+            for faults, step in zip(known, row.get("steps", ()), strict=False):
+                if faults is not None and step.get("math") is not None and step.get("consistency") is not None:
+                    yield from ((fault, step) for fault in faults or (SOUND,))
 
 
-def _summary(counts: Counter[tuple[str, str]]) -> str:
+def _summary(counts: Counter[tuple[str, str]], truth: Truth) -> str:
     parts = []
     for kind, expected in _EXPECTED.items():
-        total = sum(counts[fault, flag] for fault in _KINDS[kind] for flag in FLAGS)
-        hits = sum(counts[fault, flag] for fault in _KINDS[kind] for flag in expected)
+        total = sum(counts[fault, flag] for fault in truth.kinds[kind] for flag in FLAGS)
+        hits = sum(counts[fault, flag] for fault in truth.kinds[kind] for flag in expected)
         if total:
             flag = next(iter(expected & {"math", "consistency"}))
             parts.append(f"{100 * hits / total:.1f} % of the {kind} faults get the {flag} flag")
