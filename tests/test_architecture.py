@@ -57,7 +57,6 @@ FENCE = {
     "mlcroissant": r"(?!)",
     "cyclonedx": r"(?!)",  # the formats of other tools are written as plain JSON; tests validate them with these
     "openlineage": r"(?!)",
-    "prov": r"(?!)",
     "rdflib": r"(?!)",
     "pickle": r"(?!)",
     "joblib": r"(?!)",

@@ -160,9 +160,9 @@ def test_the_history_as_json(made: Path, tmp_path: Path, monkeypatch: pytest.Mon
     checked("lineage check", run("lineage", "check", "--json"))
     checked("lineage check --all-commits", run("lineage", "check", "--all-commits", "--json"))
     checked("lineage fetch", run("lineage", "fetch", "--json"))
-    export = ("lineage", "export", "--format", "prov", "--json")
+    export = ("lineage", "export", "--format", "crate", "--json")
     assert json.loads(checked("lineage export", run(*export))["content"])
-    assert checked("lineage export", run(*export, "--output", "prov.json"))["file"] == "prov.json"
+    assert checked("lineage export", run(*export, "--output", "crate.json"))["file"] == "crate.json"
     rendered = checked("lineage render", run("lineage", "render", "--json"))
     assert Path(rendered["page"]).stat().st_size == rendered["bytes"]
     assert checked("plan", run("plan", "--json"))["stages"] == []
@@ -176,7 +176,7 @@ def _given(param: Any, value: str) -> str:
 
 def _calls(words: tuple[str, ...], value: str) -> Iterator[list[str]]:
     """The verb with ``value`` for its arguments, and with ``value`` for each option that names a file or a model."""
-    needed = {("lineage", "export"): ["--format", "prov"], ("publish",): ["--dry-run"]}.get(words, [])
+    needed = {("lineage", "export"): ["--format", "crate"], ("publish",): ["--dry-run"]}.get(words, [])
     parts = VERBS[words].params
     arguments = [param for param in parts if param.param_type_name == "argument"]
     if arguments:
@@ -230,7 +230,7 @@ def test_a_wrong_input_is_one_line_for_every_verb(broken: Path, value: str, monk
 
 def test_a_folder_is_no_file_to_write(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(broken)
-    for words in (["export", "--format", "prov"], ["render"]):
+    for words in (["export", "--format", "crate"], ["render"]):
         done = CLI.invoke(APP, ["lineage", *words, "--output", "some"])
         assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
         assert "some: is a folder" in done.stderr

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Literal
 
-Format = Literal["crate", "openlineage", "cyclonedx", "croissant", "prov", "card"]
+Format = Literal["crate", "openlineage", "cyclonedx", "croissant", "card"]
 """The formats of ``pathfinder lineage export``."""

@@ -12,7 +12,6 @@ from evidence.formats.crate import crate
 from evidence.formats.descriptions import card, croissant
 from evidence.formats.lineage import Lineage
 from evidence.formats.openlineage import events
-from evidence.formats.prov import prov
 
 
 def exported(lineage: Lineage, form: Format, base: str = "") -> str:
@@ -26,7 +25,6 @@ def exported(lineage: Lineage, form: Format, base: str = "") -> str:
         "openlineage": lambda: "".join(f"{_line(event)}\n" for event in events(lineage)),
         "cyclonedx": lambda: _json(bom(lineage)),
         "croissant": lambda: _json(croissant(lineage)),
-        "prov": lambda: _json(prov(lineage)),
         "card": lambda: card(lineage),
     }
     return writers[form]()
