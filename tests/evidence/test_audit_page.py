@@ -61,7 +61,7 @@ SCORE_STAGE = """
   processbench:
     matrix: {variant: [full]}
     cmd: python -m stages.processbench ${item.variant}
-    deps: [artifacts/raw/processbench, 'models/${item.variant}', stages/processbench.py, pathfinder/core, infra/locks]
+    deps: [artifacts/raw/processbench, 'models/${item.variant}', stages/processbench.py, ground, infra/locks]
     outs: ['artifacts/predictions/processbench/${item.variant}.jsonl']
     metrics: ['metrics/processbench/${item.variant}.json']
 """

@@ -67,12 +67,12 @@ _DVC_YAML = """
 stages:
   download:
     cmd: python -m stages.download
-    deps: [data, stages/download.py, pathfinder/core, infra/locks]
+    deps: [data, stages/download.py, ground, infra/locks]
     outs: [artifacts/raw]
   train:
     matrix: {variant: [full, plain]}
     cmd: python -m stages.train ${item.variant}
-    deps: [artifacts/raw/corpus, stages/train.py, pathfinder/core, pathfinder/mixing, infra/locks]
+    deps: [artifacts/raw/corpus, stages/train.py, ground, pathfinder/mixing, infra/locks]
     params: [train]
     outs: ['models/${item.variant}']
     metrics: ['metrics/train/${item.variant}.json']
@@ -117,9 +117,8 @@ def dvc(project: Path, *words: str) -> str:
 def miniature(folder: Path) -> Path:
     """The project after one run, below ``folder``; made once per session, whoever asks."""
     project = folder / "miniature"
-    for room in ("core", "lineage", "provenance"):
-        source, target = ROOT / "pathfinder" / room, project / "pathfinder" / room
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    for room in ("ground", "evidence", "pathfinder/core"):
+        shutil.copytree(ROOT / room, project / room, ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in _FILES.items():
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text(text, encoding="utf-8")

@@ -56,11 +56,11 @@ _STAGES = f"""
   export:
     desc: "</script><script>document.title='broken'</script> {HOSTILE}"
     cmd: python -m stages.export
-    deps: [artifacts/raw, stages/export.py, pathfinder/core, pathfinder/data, infra/locks]
+    deps: [artifacts/raw, stages/export.py, ground, pathfinder/data, infra/locks]
     outs: [artifacts/export]
   report:
     cmd: python -m stages.report
-    deps: [metrics/train/full.json, metrics/train/plain.json, stages/report.py, pathfinder/core, infra/locks]
+    deps: [metrics/train/full.json, metrics/train/plain.json, stages/report.py, ground, infra/locks]
     outs: [reports/tables.json, reports/cards]
 """
 

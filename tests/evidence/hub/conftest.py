@@ -53,7 +53,7 @@ if __name__ == "__main__":
 _STAGE = """
   publishable:
     cmd: python -m stages.publishable
-    deps: [metrics/train/full.json, stages/publishable.py, pathfinder/core, infra/locks]
+    deps: [metrics/train/full.json, stages/publishable.py, ground, infra/locks]
     outs: [models/tiny, artifacts/export, reports/cards, metrics/processbench]
 """
 

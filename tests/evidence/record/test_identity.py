@@ -72,7 +72,7 @@ def test_the_digest_covers_exactly_what_dvc_locked(made: Path) -> None:
     stage = read_pipeline(made)["train@full"]
     code = [path for path in stage.deps if is_code(path)]
     assert code == code_deps(stage.cmd, made)
-    assert code == ["stages/train.py", "pathfinder/core", "pathfinder/mixing", "infra/locks"]
+    assert code == ["stages/train.py", "ground", "pathfinder/mixing", "infra/locks"]
     locked = read_lock(made)["train@full"].deps
     digests = {path: digest_path(made / path) for path in code}
     assert {path: digest.md5 for path, digest in digests.items()} == {path: locked[path] for path in code}

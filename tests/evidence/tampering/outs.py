@@ -38,7 +38,7 @@ def workspace() -> Iterator[tuple[str, Tampering]]:
         yield f"delete {name}", on_file(name, Path.unlink)
     for name in ("models/full/weights.txt", "artifacts/raw/corpus/one.txt", "metrics/train/plain.json"):
         yield f"truncate {name}", on_file(name, truncate)
-    for folder in ("models/full", "artifacts/raw/corpus/b", "data/corpus", "pathfinder/core", "pathfinder/mixing"):
+    for folder in ("models/full", "artifacts/raw/corpus/b", "data/corpus", "ground", "pathfinder/mixing"):
         yield f"add a file to {folder}", on_file(f"{folder}/extra.py", lambda path: path.write_text("x = 1\n"))
     for name in ("models/full/weights.txt", "models/full", "models", "data/corpus/one.txt", "pathfinder/mixing/mix.py"):
         yield f"link {name}", on_file(name, link)

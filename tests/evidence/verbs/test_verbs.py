@@ -58,7 +58,7 @@ def test_runs_are_those_of_the_parameters(project: Path) -> None:
 def test_a_stage_an_out_a_file_in_it_a_record_and_a_value_can_be_viewed(twice: Path) -> None:
     stage = view("train@full@HEAD~2", twice)
     assert stage["params"]["train"]["rate"] == 0.5
-    assert set(stage["code"]) == {"infra/locks", "pathfinder/core", "pathfinder/mixing", "stages/train.py"}
+    assert set(stage["code"]) == {"infra/locks", "ground", "pathfinder/mixing", "stages/train.py"}
     out = view("models/full", twice)
     assert (out["made by"], out["in the project"], out["in a store"]) == ("train@full", True, True)
     assert out["files"].keys() == {"weights.txt"}
