@@ -138,7 +138,9 @@ def test_code_changed_since_is_a_note_and_not_an_error(copied: Path) -> None:
 def test_code_moved_since_is_a_note_and_not_an_error(copied: Path) -> None:
     (copied / "world").rename(copied / "pathfinder/worlds")
     path = copied / "infra/pretraining/dvc.yaml"
-    path.write_text(path.read_text().replace("world.", "pathfinder.worlds.").replace("ground, world,", "ground, pathfinder/worlds,"))
+    path.write_text(
+        path.read_text().replace("world.", "pathfinder.worlds.").replace("ground, world,", "ground, pathfinder/worlds,")
+    )
     findings = check(None, copied).findings
     (note,) = map(str, findings)
     says, _, stages = note.removesuffix(")").partition(" (")

@@ -220,7 +220,8 @@ def test_the_verb_writes_a_file_and_reads_other_revisions(
     assert (here.exit_code, there.exit_code) == (0, 0)
     whole, at_head = json.loads(here.stdout), json.loads(file.read_text(encoding="utf-8"))
     runs = [
-        {each["@id"]: each for each in content["@graph"] if each["@id"].startswith("#run/")} for content in (at_head, whole)
+        {each["@id"]: each for each in content["@graph"] if each["@id"].startswith("#run/")}
+        for content in (at_head, whole)
     ]
     assert len(runs[0]) == 2
     assert runs[0] == runs[1]
