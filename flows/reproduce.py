@@ -25,9 +25,9 @@ from prefect.logging.handlers import APILogWorker
 from prefect.runtime import deployment, flow_run
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
-from evidence.audit.stage_times import write_stage_times
 from evidence.dvc.history import MAIN_LOCK, read_lock
 from evidence.dvc.lock import drop_absent, sort_lock
+from evidence.formats.page.render import write_page
 from evidence.record.environment import FLOW_RUN
 from evidence.remote.guard import Guard
 from flows import server, storage, wings
@@ -308,7 +308,10 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
             raise error  # a fault of the code: the traceback is needed
         terminal.print("pathfinder", message or str(state.message), bad=True)
         return 1
-    write_stage_times(root)
+    try:
+        write_page(root)
+    except PathfinderError as error:  # the results are complete without it
+        terminal.print("pathfinder", f"no page of the history: {error}", bad=True)
     terminal.where(root)
     return 0
 

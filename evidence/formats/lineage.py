@@ -172,11 +172,11 @@ class Lineage:
         return next(((n, s) for n, s in self.sources.items() if below.is_relative_to(f"{RAW}/{n}")), None)
 
 
-def read_lineage(root: Path = Path("."), target: str | None = None) -> Lineage:
+def read_lineage(root: Path = Path("."), target: str | None = None, needs_record: bool = True) -> Lineage:
     """The history behind ``target``, or behind everything that dvc.yaml makes, from dvc.lock and the records here.
 
     ``target`` is an out, a path in one, or either with ``#`` and a JSON pointer. Raises ``DataError`` if dvc.lock
-    cannot be read or does not contain the target, or if no stage behind it has a record here.
+    cannot be read or does not contain the target, or if ``needs_record`` and no stage behind it has a record here.
     """
     stages = history.read_lock(root)
     if target is None:
@@ -191,7 +191,7 @@ def read_lineage(root: Path = Path("."), target: str | None = None) -> Lineage:
             unrecorded.append(stage)
         else:
             runs.append(Run(root, stage, record))
-    if not runs:
+    if not runs and needs_record:
         raise DataError(
             f"{target or 'dvc.lock'}: no stage behind it has a record here; run the pipeline, or get "
             "the records of a published run with `pathfinder lineage fetch`"

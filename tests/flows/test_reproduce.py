@@ -135,7 +135,7 @@ def test_every_stage_ran_once_in_order_with_its_name_before_each_line(first: Fir
     assert re.search(r"total\s+│ ran\s+│\s+[\d.]+ │ out/total.txt", output)
     assert (root / "out/total.txt").read_text() == "285\n"
     assert "this is odd" in (root / ".pathfinder/logs/square@odd.log").read_text()
-    assert "Time, inputs and outputs of every stage" in (root / ".pathfinder/stages.html").read_text()
+    assert "Lineage of the pipeline" in (root / ".pathfinder/stages.html").read_text()
 
 
 def test_a_run_stops_the_server_that_it_started(first: First) -> None:

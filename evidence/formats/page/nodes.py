@@ -51,7 +51,7 @@ class _Nodes:
     def __init__(self, root: Path, target: str | None) -> None:
         self.root = root
         path, _, pointer = (target or "").partition("#")
-        self.lineage = read_lineage(root, target)
+        self.lineage = read_lineage(root, target, needs_record=False)
         self.runs = {run.name: run for run in self.lineage.runs}
         self.keys = trusted_keys(root)
         self.stages = {stage.name: stage for stage in [*(r.stage for r in self.lineage.runs), *self.lineage.unrecorded]}
@@ -198,6 +198,7 @@ class _Nodes:
             [(key, pretty(value)) for key, value in run.params.items()],
             [file_of(each) for each in run.rooms.values()],
             environment_of(run),
+            run.content["times"]["seconds"],
         )
 
     def _linked(self, file: File) -> File:

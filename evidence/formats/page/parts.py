@@ -41,6 +41,7 @@ class Part:
     params: list[tuple[str, str]] = field(default_factory=list)
     code: list[File] = field(default_factory=list)
     environment: list[tuple[str, str]] = field(default_factory=list)
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,17 @@ from jinja2 import FileSystemLoader, Template
 
 from evidence.formats.page.lanes import path_of, reduced, rows_of, width_of, x_of
 from evidence.formats.page.nodes import nodes_of
+from ground.io import write_text
 from pathfinder.pages.page import PALETTE, template
 
+PAGE = Path(".pathfinder/stages.html")
+"""The page of the whole history, which every run writes again."""
 _TEMPLATES = Path(__file__).parent / "templates"
+
+
+def write_page(root: Path = Path(".")) -> None:
+    """Write the page of the whole history to ``PAGE``; raises ``DataError`` as ``render`` does."""
+    write_text(root / PAGE, render(root))
 
 
 def render(root: Path, target: str | None = None) -> str:
@@ -41,6 +49,7 @@ def render(root: Path, target: str | None = None) -> str:
         x_of=x_of,
         stages=sum(bool(part.state) for part in parts),
         recorded=sum(part.tone != "none" for part in parts),
+        seconds=sum(part.seconds for part in parts),
         style=PALETTE + (_TEMPLATES / "lineage.css").read_text(encoding="utf-8"),
         script=script,
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),

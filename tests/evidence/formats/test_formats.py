@@ -204,7 +204,7 @@ def test_a_restored_clone_uses_the_records_of_its_remote(place: str, study: Path
     history = read_lineage(clone)
     there = read_lineage(study)
     assert [run.record.digest for run in history.runs] == [run.record.digest for run in there.runs]
-    assert exported(history, "crate") == exported(there, "crate")
+    assert exported(history, "openlineage") == exported(there, "openlineage")
     assert all((clone / run.file.path).is_file() for run in history.runs)
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from evidence.__main__ import app
 from evidence.formats.lineage import Lineage
-from evidence.formats.page.render import render
+from evidence.formats.page.render import PAGE, render, write_page
 from ground.io import DataError, write_json
 from tests.evidence.formats.conftest import HOSTILE
 from tests.pages.test_browser import CHROMIUM, NARROWEST, PROBE, dom
@@ -45,7 +45,7 @@ def test_a_row_holds_what_the_record_says(page: str, lineage: Lineage) -> None:
         assert all(digest in row for digest in [run.record.digest, *run.key_ids, *made, *read, *code])
         assert run.content["environment"]["cpu"] in row
     assert "2 runs" in found["train"]
-    assert "5 of 5 stages have a record here" in page
+    assert "5 of 5 stages have a record here; they took" in page
     assert "&#34;rate&#34;: 0.5" in found["train"] or "&quot;rate&quot;: 0.5" in found["train"]
     assert 'from <a href="#train">train</a>' in found["report"]
     assert 'from <a href="#source-corpus">corpus</a>' in found["train"]
@@ -87,6 +87,24 @@ def test_signatures_are_told_apart(study: Path, tmp_path: Path, monkeypatch: pyt
     assert '<span class="badge good">signed</span>' in found["download"]
     monkeypatch.setenv("PATHFINDER_SIGNING_KEY", str(tmp_path / "none.pem"))
     assert "signed by a key that is not trusted here" in rows(render(copy))["download"]
+
+
+def test_every_run_writes_the_page_and_ignores_an_edited_record(study: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(study, tmp_path / "copy"))
+    (record,) = (copy / ".pathfinder/lineage/train@full").glob("*.json")
+    (intact,) = (copy / ".pathfinder/lineage/download").glob("*.json")
+    record.write_text(record.read_text().replace('"seconds": ', '"seconds": 9'))
+    write_page(copy)
+    page = (copy / PAGE).read_text(encoding="utf-8")
+    found, times = rows(page), json.loads(intact.read_text())["times"]
+    assert "4 of 5 stages have a record here" in page
+    assert "1 of 2: no record here" in found["train"]
+    assert (
+        f"{times['start']}, {times['seconds']:,.1f} s, {times['peak_rss_bytes'] / 2**20:,.0f} MiB" in found["download"]
+    )
+    shutil.rmtree(copy / ".pathfinder/lineage")
+    write_page(copy)
+    assert "0 of 5 stages have a record here" in (copy / PAGE).read_text(encoding="utf-8")
 
 
 def test_hostile_text_stays_text(page: str) -> None:
