@@ -130,7 +130,7 @@ shape: $(STAMP)  ## count the shape of the code: lines by wing, imports, circles
 	@python -m docs.tools.shape
 
 results: $(STAMP)  ## print the results table of the last run
-	@python -c 'from pathfinder.reporting.results import results_table; print(results_table(), end="")'
+	@python -c 'from pathfinder.reporting.finished import results_table; print(results_table(), end="")'
 
 test: $(DEV_STAMP) data  ## run style checks, type checks and tests
 	@$(MAKE) --no-print-directory check

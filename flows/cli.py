@@ -53,7 +53,7 @@ def run(
     """Run the pipeline of the active profile as a Prefect flow and print the results."""
     from flows import committed, reproduce
     from flows.terminal import Terminal
-    from pathfinder.reporting import finished, results
+    from pathfinder.reporting import finished
 
     def show_all(notes: list[str], tables: Path | None) -> None:
         stages = [asdict(outcome) for outcome in Terminal.outcomes]
@@ -74,7 +74,7 @@ def run(
     for line in notes:
         typer.echo(line)
     if tables is not None:
-        typer.echo(results.results_table(tables), nl=False)
+        typer.echo(finished.results_table(tables), nl=False)
     for line in Terminal.closing:
         typer.echo(line)
 

@@ -7,6 +7,7 @@ problems from real sources is unknown.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 import polars as pl
@@ -14,7 +15,7 @@ import polars as pl
 from ground.io import DataError
 from pathfinder.benchmarks.bootstrap import Indices, interval
 from pathfinder.core.params import Report
-from pathfinder.data.metrics import Judged, Rate, RateName
+from pathfinder.data.metrics import Judged, Rate
 from world.oracle import Verdict, assess_all
 from world.story import read_story
 
@@ -61,20 +62,21 @@ def figures(rows: pl.DataFrame, report: Report) -> Judged:
     """Rates of ``known`` rows in percent with bootstrap intervals by problem."""
     wrong, called, right, kept = (pl.col(name) for name in ("is_wrong", "is_called_wrong", "is_right", "is_kept"))
     every = wrong.is_not_null()
-    rates: dict[RateName, tuple[pl.Expr, pl.Expr]] = {
-        "wrong": (wrong, every),
-        "error_recall": (called & wrong, wrong),
-        "error_precision": (called & wrong, called),
-        "false_alarms": (called & ~wrong, ~wrong),
-        "labels_right": (right, every),
-        "labels_right_kept": (right & kept, kept),
-        "labels_right_dropped": (right & ~kept, ~kept),
-    }
-    found = {name: _rate(rows, part, whole, report) for name, (part, whole) in rates.items()}
-    return Judged(steps=len(rows), kept=int(rows["is_kept"].sum()), **found)
+    rate = partial(_rate, rows, report)
+    return Judged(
+        steps=len(rows),
+        kept=int(rows["is_kept"].sum()),
+        wrong=rate(wrong, every),
+        error_recall=rate(called & wrong, wrong),
+        error_precision=rate(called & wrong, called),
+        false_alarms=rate(called & ~wrong, ~wrong),
+        labels_right=rate(right, every),
+        labels_right_kept=rate(right & kept, kept),
+        labels_right_dropped=rate(right & ~kept, ~kept),
+    )
 
 
-def _rate(rows: pl.DataFrame, part: pl.Expr, whole: pl.Expr, report: Report) -> Rate:
+def _rate(rows: pl.DataFrame, report: Report, part: pl.Expr, whole: pl.Expr) -> Rate:
     by_problem = rows.group_by("problem_id", maintain_order=True).agg(part=part.sum(), whole=whole.sum())
     parts, wholes = by_problem["part"].to_numpy(), by_problem["whole"].to_numpy()
     if not wholes.sum():

@@ -15,8 +15,8 @@ from ground.io import DataError, read_json, write_text
 from ground.text import errors_without_traceback
 from pathfinder.pages.page import markdown_table
 from pathfinder.reporting.contents import CLAIMS
+from pathfinder.reporting.finished import parse_tables, printed_rows
 from pathfinder.reporting.names import TABLES
-from pathfinder.reporting.results import printed_rows
 
 README, DETAILS = Path("README.md"), Path("docs/results.md")
 START, END = "<!-- results -->\n", "<!-- /results -->\n"
@@ -24,7 +24,7 @@ START, END = "<!-- results -->\n", "<!-- /results -->\n"
 
 def results_text(tables: Mapping[str, Any]) -> str:
     """The main results in Markdown; ``tables`` is the content of tables.json."""
-    headers, *rows = printed_rows(tables)
+    headers, *rows = printed_rows(parse_tables(tables))
     basis = f"Profile `{tables['profile']}`, in percent with 95 % intervals (docs/statistics.md)."
     return f"{markdown_table(headers, rows)}\n\n{basis}\n"
 

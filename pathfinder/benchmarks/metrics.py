@@ -23,7 +23,6 @@ class Evaluated(Measured):
     defects: Counts = {}
     system: str = ""
     decision: dict[str, dict[str, Any]] = {}
-    baselines: Mapping[str, Evaluated] = {}
     votes: Whole = 0
     asked: Mapping[str, Whole | Counts] = {}
     published: dict[str, Number] = {}
@@ -60,9 +59,9 @@ class Thresholds(Metrics):
     """F1 at other thresholds; ``curve`` has pairs of threshold and mean F1."""
 
     curve: Annotated[list[Pair], Field(min_length=1)]
-    fixed: Threshold | None = None
-    chosen_on_gsm8k: Threshold | None = None
-    oracle_upper_bound: Threshold | None = None
+    fixed: Threshold | None = Field(None, title="fixed")
+    chosen_on_gsm8k: Threshold | None = Field(None, title="best on GSM8K")
+    oracle_upper_bound: Threshold | None = Field(None, title="best on the test items")
 
 
 class EarlyStop(Metrics):
@@ -114,7 +113,7 @@ class PRMBench(Evaluated):
     baselines: Mapping[str, PRMBench] = {}
     rules: Mapping[str, PRMBench] = {}
     official: PRMBench | None = None
-    details: Auxiliary = Auxiliary()
+    details: Auxiliary | None = None
 
     @property
     def headline(self) -> float | None:

@@ -40,6 +40,15 @@ class Metrics(BaseModel):
         """The keys and values that it was given."""
         return self.model_dump(exclude_unset=True)
 
+    @classmethod
+    def headings(cls) -> dict[str, str]:
+        """The keys that have a title in the report, in order."""
+        return {name: field.title for name, field in cls.model_fields.items() if field.title}
+
+    def titled(self) -> dict[str, Any]:
+        """The values of the keys that have a title, by title."""
+        return {title: getattr(self, name) for name, title in self.headings().items()}
+
 
 class Flow(Metrics):
     """The records that a stage read, kept and lost by reason: read = kept + dropped + quarantined."""
@@ -83,11 +92,17 @@ class Measured(Metrics):
     too_long: Whole | Counts = 0  # of a published PRM: by convention
     rules: Mapping[str, Measured] = {}
     official: Measured | None = None
+    baselines: Mapping[str, Measured] = {}
 
     @property
     def headline(self) -> float | None:
         """The main figure; a benchmark's record says which, and this one raises ``NotImplementedError``."""
         raise NotImplementedError
+
+    @property
+    def by_default_rule(self) -> Measured:
+        """The figures of our default rule and grading, whichever rule the preset selects."""
+        return self.rules.get("both", self)
 
     def score(self, column: str) -> float | None:
         """The main figure, or the score of a part by its name; ``None`` if it was not measured.

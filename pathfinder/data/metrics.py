@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from pathfinder.core.metrics import Counts, Figure, Flow, Metrics, Pair, Stage, Whole
 
@@ -21,11 +21,11 @@ class Lines(Metrics):
 class Upstream(Flow):
     """The lines and records of the upstream files."""
 
-    lines: Lines = Lines(read=0, quarantined=0)
+    lines: Lines | None = None
     notes: Counts = {}
 
 
-class Prepare(Upstream):
+class Prepare(Upstream, Stage):
     """Metrics of the stage prepare. A repeat has the problem, prefix and step of an earlier record."""
 
     sources: Mapping[str, Upstream] = {}
@@ -54,17 +54,6 @@ class Rate(Metrics):
         return self
 
 
-RateName = Literal[
-    "wrong",
-    "error_recall",
-    "error_precision",
-    "false_alarms",
-    "labels_right",
-    "labels_right_kept",
-    "labels_right_dropped",
-]
-
-
 class Judged(Metrics):
     """The judge and the consistency filter on steps whose truth is known.
 
@@ -74,13 +63,13 @@ class Judged(Metrics):
 
     steps: Whole
     kept: Whole
-    wrong: Rate
-    error_recall: Rate
-    error_precision: Rate
-    false_alarms: Rate
-    labels_right: Rate
-    labels_right_kept: Rate
-    labels_right_dropped: Rate
+    wrong: Rate = Field(title="incorrect steps")
+    error_recall: Rate = Field(title="error recall")
+    error_precision: Rate = Field(title="error precision")
+    false_alarms: Rate = Field(title="correct steps flagged")
+    labels_right: Rate = Field(title="labels correct")
+    labels_right_kept: Rate = Field(title="labels correct if kept")
+    labels_right_dropped: Rate = Field(title="labels correct if dropped")
 
 
 class Truth(Metrics):

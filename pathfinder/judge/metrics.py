@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from pathfinder.core.metrics import Agreement, Counts, Figure, Stage, Whole
 
 
@@ -12,12 +14,12 @@ class Label(Stage):
     ``agreement`` is by source and rating. The counts by outcome are of records (``outcomes``) and of answers.
     """
 
-    answers: Whole | None = None
+    calls: Whole | None = Field(None, title="calls")
+    answers: Whole | None = Field(None, title="answers")
+    prompt_tokens: Whole | None = Field(None, title="prompt tokens")
+    tokens: Whole | None = Field(None, title="answer tokens")
     parsed_share: Figure = None
     not_binary: Whole = 0
-    calls: Whole | None = None
-    tokens: Whole | None = None
-    prompt_tokens: Whole | None = None
     answer_outcomes: Counts = {}
     unparsed_reasons: Counts = {}
     outcomes: Counts = {}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from pathfinder.core.metrics import Counts, Figure, Measured, Metrics, Number, Pair, Whole
 
@@ -13,23 +12,23 @@ from pathfinder.core.metrics import Counts, Figure, Measured, Metrics, Number, P
 class Details(Metrics):
     """How the problems ended, and the calls that they needed; a search and a sampling count different things."""
 
+    finished: Whole | None = Field(None, title="finished")
+    without_step: Whole | None = Field(None, title="without a step")
+    without_answer: Whole | None = Field(None, title="without an answer")
+    rounds: Whole | None = Field(None, title="rounds")
+    candidates: Whole | None = Field(None, title="candidates")
+    candidates_rejected: Whole | None = Field(None, title="rejected")
+    policy_calls: Whole | None = Field(None, title="sequential calls")
+    policy_calls_one_problem_at_a_time: Whole | None = Field(None, title="one problem at a time")
+    not_graded: Whole | None = Field(None, title="answers without a verdict")
+    rounds_without_choice: Whole | None = None
+    too_long: Whole | None = None
     samples: Whole | None = None
     samples_without_answer: Whole | None = None
     samples_cut: Whole | None = None
     samples_too_long: Whole | None = None
-    policy_calls: Whole | None = None
-    policy_calls_one_problem_at_a_time: Whole | None = None
-    finished: Whole | None = None
-    without_step: Whole | None = None
-    too_long: Whole | None = None
-    without_answer: Whole | None = None
-    rounds: Whole | None = None
-    rounds_without_choice: Whole | None = None
-    candidates: Whole | None = None
-    candidates_rejected: Whole | None = None
     defects: Counts = {}
     grading_failures: Counts = {}
-    not_graded: Whole | None = None
 
 
 class Choices(Metrics):
@@ -38,6 +37,10 @@ class Choices(Metrics):
     sets: dict[str, dict[str, Figure]] = {}
     average: dict[str, Number]
     intervals: dict[str, Pair] = {}
+
+    def score(self, name: str, column: str) -> float | None:
+        """A figure in a set, or its mean in the column ``average``."""
+        return self.average.get(name) if column == "average" else self.sets.get(column, {}).get(name)
 
 
 class BestOfN(Choices):
@@ -73,17 +76,21 @@ class Search(Measured):
     quarantined: Counts = {}
     average: Figure
     sets: dict[str, dict[str, Figure]] = {}
-    rules: Mapping[str, Search] = {}
     official: Search | None = None
     repaired: Search | None = None
     best_of_n: BestOfN | None = None
     system: str = ""
-    details: Details = Details()
+    details: Details | None = None
 
     @property
     def headline(self) -> float | None:
         """The mean accuracy over the sets."""
         return self.average
+
+    @property
+    def by_default_rule(self) -> Search:
+        """The figures of our default grading."""
+        return self.repaired or self
 
     def score(self, column: str) -> float | None:
         """The mean accuracy, or the accuracy on a set."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import nan
 from typing import Any, get_args
 
+from pathfinder.benchmarks.metrics import Evaluated
 from pathfinder.core.prompts import Label
+from pathfinder.data.metrics import Build, Judged, Overlap, Shared, Truth
 from pathfinder.pages.origins import Origin, Sourced
 from pathfinder.pages.page import Block, Figure, Fold, Table, Text
 from pathfinder.pages.svg import line_chart
+from pathfinder.policy.metrics import Details
 from pathfinder.reporting.cells import figures, folded, percent
-from pathfinder.reporting.names import CONTROL, MISSING, NOT_APPLICABLE, PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, name_of
+from pathfinder.reporting.names import CONTROL, MISSING, NOT_APPLICABLE, name_of
 from pathfinder.reporting.origins import in_percent, made, said
 from pathfinder.reporting.record_flow import source_name
-from pathfinder.reporting.results import Metrics, Results
+from pathfinder.reporting.results import Results
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
 
@@ -43,14 +45,14 @@ def validation(folder: str, outcome: Mapping[str, Any] | None) -> list[Block]:
     ]
 
 
-def overlap(build: Metrics | None) -> list[Block]:
+def overlap(build: Build | None) -> list[Block]:
     """Training data that also occur in the benchmarks, in total and by source, and how much was removed."""
     if build is None:
         return [Text(f"{MISSING}: run the build stage.")]
-    if removed := build.get("removed"):
-        each = (f"{name} {row['problems']:,} problems, {row['records']:,} records" for name, row in removed.items())
+    if removed := build.removed:
+        each = (f"{name} {row.problems:,} problems, {row.records:,} records" for name, row in removed.items())
         text = f"Removed: {'; '.join(each)} (a problem in several benchmarks counts for each)."
-        removal = said(text, [row[key] for row in removed.values() for key in ("problems", "records")])
+        removal = said(text, [count for row in removed.values() for count in (row.problems, row.records)])
     else:
         removal = said("No overlap was removed (build.remove_overlap).", [])
     lead = (
@@ -59,12 +61,12 @@ def overlap(build: Metrics | None) -> list[Block]:
         "if it shares enough runs of three words (build.near_duplicate_jaccard). "
     )
     columns = ("items", "same problem", "near problem", "steps", "same steps", "near steps", "same or near, %")
-    found = build["overlap"]
+    found = build.overlap
     whole = [(name, *_overlap_row(bench, bench)) for name, bench in found.items()]
     parts = [
         (name, source_name(source), *_overlap_row(shared, bench))
         for name, bench in found.items()
-        for source, shared in bench["sources"].items()
+        for source, shared in bench.sources.items()
     ]
     caption = "Overlap by benchmark and class over all sources, before any removal."
     table = Table(caption, ("benchmark", *columns), whole)
@@ -77,9 +79,9 @@ def overlap(build: Metrics | None) -> list[Block]:
     ]
 
 
-def _overlap_row(shared: Mapping[str, int], bench: Mapping[str, Any]) -> list[str]:
-    exact, near, steps = shared["exact_steps"], shared["near_steps"], bench["steps"]
-    counts = [bench["items"], shared["exact_problems"], shared["near_problems"], steps, exact, near]
+def _overlap_row(shared: Shared, bench: Overlap) -> list[str]:
+    exact, near, steps = shared.exact_steps, shared.near_steps, bench.steps
+    counts = [bench.items, shared.exact_problems, shared.near_problems, steps, exact, near]
     share = made("percentage", 100 * (exact + near) / steps, [exact, near, steps]) if steps else None
     return [*figures(counts, ","), *figures([share])]
 
@@ -87,12 +89,12 @@ def _overlap_row(shared: Mapping[str, int], bench: Mapping[str, Any]) -> list[st
 def curves_of(results: Results) -> list[dict[str, Any]]:
     """The learning curves of each system's first run as rows: held-out loss (nats per label) and accuracy."""
     return [
-        {"system": name_of(members[0]), "label": label, "step": row["step"]}
-        | {figure: row[f"held_out_{figure}_{label}"] for figure in ("loss", "accuracy")}
+        {"system": name_of(members[0]), "label": label, "step": row.step, "loss": loss, "accuracy": accuracy}
         for members in results.systems
         for row in results.logs.get(members[0].name, ())
         for label in get_args(Label)
-        if {f"held_out_loss_{label}", f"held_out_accuracy_{label}"} <= row.keys()
+        if (loss := row.held_out("loss", label)) is not None
+        and (accuracy := row.held_out("accuracy", label)) is not None
     ]
 
 
@@ -101,22 +103,24 @@ def training(results: Results) -> list[Block]:
     if not results.train and not results.logs:
         return [Text(f"{MISSING}: run the train stage.")]
     series = {
-        name_of(members[0]): [(float(row["step"]), row["loss"]) for row in results.logs[members[0].name]]
+        name_of(members[0]): [(float(row.step), row.loss) for row in results.logs[members[0].name]]
         for members in results.systems
         if members[0].name in results.logs
     }
-    columns = ("train_records", "optimiser_steps", "tokens_an_epoch")
     rows = [
-        (run, *figures([found.get(key) for key in columns], ","), *figures([found.get("final_loss", nan)], ".3f"))
+        (
+            run,
+            *figures([found.train_records, found.optimiser_steps, found.tokens_an_epoch], ","),
+            *figures([found.final_loss], ".3f"),
+        )
         for run, found in results.train.items()
     ]
     headers = ("run", "training records", "optimiser steps", "tokens per epoch", "final loss")
     caption = "Training runs. One tree holds all steps of a problem; separate samples, as published, need more tokens."
-    shares = ("accuracy", "majority_accuracy", "auc")
     labels = [
-        (run, label, *figures([found.get("n", 0)], ","), *figures([found.get(key) for key in shares], ".3f"))
+        (run, label, *figures([of.n], ","), *figures([of.accuracy, of.majority_accuracy, of.auc], ".3f"))
         for run, metrics in results.train.items()
-        for label, found in metrics.get("test_labels", {}).items()
+        for label, of in metrics.test_labels.items()
     ]
     label_headers = ("run", "label", "steps", "accuracy", "majority accuracy", "area under ROC")
     label_caption = (
@@ -166,36 +170,41 @@ def _ends(series: Curves, digits: int) -> str:
     return said(text, [value for pair in ends.values() for value in pair])
 
 
-def truth_lines(truth: Metrics | None) -> list[str]:
+def truth_lines(truth: Truth | None) -> list[str]:
     """Two sentences about the judge and the filter; empty if no ground truth is known."""
-    found = truth["all"] if truth else {"steps": 0}
-    if not found["steps"]:
+    if truth is None or not truth.all.steps:
         return []
-    rate = {name: percent(figure) for name, figure in found.items() if isinstance(figure, Mapping)}
-    lines = [
-        f"On {found['steps']:,} steps with known ground truth, {rate['wrong']} % of them incorrect, the judge finds "
-        f"{rate['error_recall']} % of the errors at a precision of {rate['error_precision']} % and flags "
-        f"{rate['false_alarms']} % of the correct steps.",
-        f"{rate['labels_right']} % of its labels are correct: {rate['labels_right_kept']} % of the {found['kept']:,} "
-        f"that the consistency filter kept, {rate['labels_right_dropped']} % of those it dropped.",
+    found = truth.all
+    wrong, recall = percent(found.wrong), percent(found.error_recall)
+    precision, alarms = percent(found.error_precision), percent(found.false_alarms)
+    right, kept, dropped = map(percent, (found.labels_right, found.labels_right_kept, found.labels_right_dropped))
+    errors = (
+        f"On {found.steps:,} steps with known ground truth, {wrong} % of them incorrect, the judge finds "
+        f"{recall} % of the errors at a precision of {precision} % and flags {alarms} % of the correct steps."
+    )
+    labels = (
+        f"{right} % of its labels are correct: {kept} % of the {found.kept:,} "
+        f"that the consistency filter kept, {dropped} % of those it dropped."
+    )
+    return [
+        said(errors, [found.steps, wrong, recall, precision, alarms], "copies"),
+        said(labels, [found.kept, right, kept, dropped], "copies"),
     ]
-    used = [
-        [found["steps"], *(rate[name] for name in ("wrong", "error_recall", "error_precision", "false_alarms"))],
-        [found["kept"], *(rate[name] for name in ("labels_right", "labels_right_kept", "labels_right_dropped"))],
-    ]
-    return [said(line, values, "copies") for line, values in zip(lines, used, strict=True)]
 
 
-def truth(metrics: Metrics | None) -> list[Block]:
+def truth(metrics: Truth | None) -> list[Block]:
     """Judge and filter compared with the ground truth, for each source and rating that the judge labelled."""
     if metrics is None:
         return [Text(f"{MISSING}: run the truth stage.")]
-    if not metrics["all"]["steps"]:
+    if not metrics.all.steps:
         return [Text("These sources contain no problem with known ground truth.")]
-    groups = {**metrics["groups"], "all": metrics["all"]} if len(metrics["groups"]) > 1 else metrics["groups"]
-    counts = {"steps": "steps judged", "kept": "steps kept by the filter"}
-    rows = [(title, *figures((found[key] for found in groups.values()), ",")) for key, title in counts.items()]
-    rows += [(f"{title}, %", *(percent(g[key]) for g in groups.values())) for key, title in TEXTS["truth"].items()]
+    groups = {**metrics.groups, "all": metrics.all} if len(metrics.groups) > 1 else metrics.groups
+    found = list(groups.values())
+    rows: list[tuple[str, ...]] = [
+        ("steps judged", *figures((of.steps for of in found), ",")),
+        ("steps kept by the filter", *figures((of.kept for of in found), ",")),
+    ]
+    rows += [(f"{title}, %", *(percent(of.titled()[title]) for of in found)) for title in Judged.headings().values()]
     caption = (
         "The judge on steps that the generated world's oracle can verify, by source and rating, with 95 % intervals "
         "over problems. Flagging every step has recall 100 and, as precision, the share of incorrect steps. "
@@ -211,12 +220,11 @@ def _group(name: str) -> str:
 
 
 def costs(results: Results) -> list[Block]:
-    """The judge's calls, tokens and, if a price is known, cost; then each stage's work."""
-    label = results.stages["label"]
+    """The judge's calls and tokens, then each stage's work."""
     blocks: list[Block] = [Text(f"{MISSING}: run the label stage.")]
-    if label is not None:
-        titles = {key: title for key, title in TEXTS["judge"].items() if label.get(key) is not None}
-        rows = [(title, *figures([label[key]], ",")) for key, title in titles.items()]
+    if results.label is not None:
+        known = {title: count for title, count in results.label.titled().items() if count is not None}
+        rows = [(title, *figures([count], ",")) for title, count in known.items()]
         blocks = [Table("The judge's work. Steps with equal prompts share a call.", ("what", "count"), rows)]
     if work := _work(results):
         blocks.append(Table("The models' work by stage.", ("stage", "work"), work))
@@ -229,20 +237,25 @@ def costs(results: Results) -> list[Block]:
 
 def _work(results: Results) -> list[tuple[str, str]]:
     """The work of each stage that runs a model, in counts that do not vary between executions."""
-    measured = results.benchmarks
-    kinds: list[tuple[str, Mapping[str, Metrics], dict[str, str]]] = [
-        ("train", results.train, {"optimiser_steps": "optimiser steps", "tokens_an_epoch": "tokens per epoch"}),
-        ("processbench", measured[PROCESSBENCH], {"kept": "solutions scored"}),
-        ("prmbench", measured[PRMBENCH], {"kept": "solutions scored"}),
-        ("sample", {"": results.sample} if results.sample else {}, {"samples": "solutions sampled"}),
-        ("search", measured[SEARCH], {"policy_calls": "sequential policy calls", "candidates": "steps scored"}),
-    ]
     rows: list[tuple[str, str]] = []
-    for stage, metrics, names in kinds:
-        for run, found in metrics.items():
-            amounts = {**found, **found.get("details", {})}
-            known = {unit: amounts[key] for key, unit in names.items() if amounts.get(key) is not None}
-            text = ", ".join(f"{amount:,} {unit}" for unit, amount in known.items()) or NOT_APPLICABLE
-            name = "control" if run == CONTROL else f"{stage}@{run}" if run else stage
-            rows.append((name, said(text, known.values())))
+
+    def add(stage: str, amounts: Mapping[str, int | None]) -> None:
+        known = {unit: amount for unit, amount in amounts.items() if amount is not None}
+        text = ", ".join(f"{amount:,} {unit}" for unit, amount in known.items()) or NOT_APPLICABLE
+        rows.append((stage, said(text, known.values())))
+
+    for run, trained in results.train.items():
+        work = {"optimiser steps": trained.optimiser_steps, "tokens per epoch": trained.tokens_an_epoch}
+        add(f"train@{run}", work)
+    evaluated: dict[str, Mapping[str, Evaluated]]
+    evaluated = {"processbench": results.processbench, "prmbench": results.prmbench}
+    for stage, found in evaluated.items():
+        for run, measured in found.items():
+            add(f"{stage}@{run}", {"solutions scored": measured.kept})
+    if results.sample:
+        add("sample", {"solutions sampled": results.sample.details.samples})
+    for run, search in results.search.items():
+        details = search.details or Details()
+        work = {"sequential policy calls": details.policy_calls, "steps scored": details.candidates}
+        add("control" if run == CONTROL else f"search@{run}", work)
     return rows

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TypeVar
 
+from pathfinder.core.metrics import Measured
 from pathfinder.core.runs import Run
+from pathfinder.data.metrics import Rate
 from pathfinder.pages.origins import Sourced, joined, origin_of
 from pathfinder.pages.page import Block, Fold, Table
 from pathfinder.reporting.names import BENCHMARKS, NOT_APPLICABLE, Benchmark
 from pathfinder.reporting.origins import MEAN, SUM, made
-from pathfinder.reporting.results import Cell, Metrics, Reading, Results, Score, main_rule
+from pathfinder.reporting.results import Cell, Reading, Results, Score, main_rule
+
+Form = TypeVar("Form")
 
 
 def figures(values: Iterable[float | None], form: str = ".1f") -> list[str]:
@@ -27,38 +31,31 @@ def printed(cell: Cell) -> str:
     return Sourced(str(cell), joined(how, [cell.value], [cell.low, cell.high]))
 
 
-def percent(figure: Metrics) -> str:
-    """A figure of the form ``{"value", "interval"}``; a dash if nothing was counted."""
-    return NOT_APPLICABLE if figure["value"] is None else printed(Score(figure["value"], *figure["interval"]))
+def percent(rate: Rate) -> str:
+    """A rate; a dash if nothing was counted."""
+    if rate.value is None or rate.interval is None:
+        return NOT_APPLICABLE
+    return printed(Score(rate.value, *rate.interval))
 
 
-def nested(found: Any, *keys: str) -> Any:
-    """The value below ``keys``, or ``None``."""
-    for key in keys:
-        found = (found or {}).get(key)
-    return found
+def seeds(members: Sequence[Run], metrics: Mapping[str, Form]) -> list[Form]:
+    """The metrics of a system's measured runs."""
+    return [metrics[run.name] for run in members if run.name in metrics]
 
 
-def score_of(metrics: Metrics, column: str) -> Any:
-    """The overall score or that of a subset, class, category or search set; ``None`` if it was not measured."""
-    if column in metrics:
-        return metrics[column]
-    parts = (metrics.get(kind, {}).get(column) for kind in ("subsets", "classes", "categories", "sets"))
-    found = next((part for part in parts if part is not None), None)
-    if not isinstance(found, Mapping):
-        return found
-    return found["f1"] if "f1" in found else next((value for key, value in found.items() if key != "n"), None)
-
-
-def scores_of(members: Sequence[Run], metrics: Mapping[str, Metrics], columns: Iterable[str]) -> list[float | None]:
+def scores_of(members: Sequence[Run], metrics: Mapping[str, Measured], columns: Iterable[str]) -> list[float | None]:
     """A system's score in each column, the mean over its measured seeds."""
-    files = [metrics[run.name] for run in members if run.name in metrics]
-    return [_mean(score_of(file, column) for file in files) for column in columns]
+    found = seeds(members, metrics)
+    return [mean(each.score(column) for each in found) for column in columns]
 
 
-def mean_of(members: Sequence[Run], metrics: Mapping[str, Metrics], *keys: str) -> float | None:
-    """The mean of a nested figure over a system's measured seeds."""
-    return _mean(nested(metrics.get(run.name), *keys) for run in members)
+def mean(values: Iterable[float | None]) -> float | None:
+    """The mean of the values that are known, with their origins; ``None`` without one."""
+    found = [value for value in values if value is not None]
+    if len(found) < 2:
+        return found[0] if found else None
+    value: float = made(MEAN, sum(found) / len(found), found)
+    return value
 
 
 def folded(summary: str, caption: str, headers: Sequence[str], rows: Sequence[tuple[str, ...]]) -> list[Block]:
@@ -80,18 +77,10 @@ def scale_points(results: Results, reading: Reading = main_rule) -> list[tuple[R
     points, found = [], {bench: results.read(bench, reading) for bench in BENCHMARKS}
     for members in results.systems:
         train = next((results.train[run.name] for run in members if run.name in results.train), None)
-        if members[0].variant == "full" and train is not None and "sources" in train:
-            sources = train["sources"]
+        if members[0].variant == "full" and train is not None:
+            sources = train.sources
             records = made(SUM, sum(sources.values()), sources.values())
             others = [count for name, count in sources.items() if name != "prm800k"]
-            scores = [mean_of(members, found[bench], bench.figure) for bench in BENCHMARKS]
+            scores = [mean(each.headline for each in seeds(members, found[bench])) for bench in BENCHMARKS]
             points.append((members[0], records, made(SUM, sum(others), others or [records]), scores))
     return sorted(points, key=lambda point: point[1])
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    found = [value for value in values if value is not None]
-    if len(found) < 2:
-        return found[0] if found else None
-    mean: float = made(MEAN, sum(found) / len(found), found)
-    return mean

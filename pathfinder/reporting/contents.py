@@ -66,7 +66,7 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
         "Where every record went": record_flow.accounting(results),
         "The judge against the truth": account.truth(results.truth),
         "Gates": [block for folder, outcome in gates.items() for block in account.validation(folder, outcome)],
-        "Overlap with the benchmarks": account.overlap(results.stages["build"]),
+        "Overlap with the benchmarks": account.overlap(results.build),
         "Training": account.training(results),
         "Costs": account.costs(results),
     }

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
 from pathfinder.benchmarks import paper
+from pathfinder.benchmarks.metrics import ProcessBench
+from pathfinder.core.runs import Run
 from pathfinder.pages.page import Block, Figure, Fold, Table, Text
 from pathfinder.pages.svg import line_chart
+from pathfinder.policy.metrics import Details
 from pathfinder.reporting import cells
-from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark, label, name_of
+from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, TEXTS, Benchmark, label, name_of
 from pathfinder.reporting.origins import in_percent, said
 from pathfinder.reporting.results import Results
 
@@ -25,7 +27,7 @@ def stopped_early(results: Results, consequence: str) -> list[Block]:
 def _too_long(results: Results, benchmark: Benchmark, consequence: str) -> list[Block]:
     """A sentence that counts each system's solutions without scores, if there are any."""
     found = {**results.benchmarks[benchmark], **results.published[benchmark]}
-    counts = {name: metrics.get("too_long", 0) for name, metrics in found.items()}
+    counts = {name: metrics.too_long for name, metrics in found.items()}
     counts = {name: max(n.values(), default=0) if isinstance(n, Mapping) else n for name, n in counts.items()}
     if not (known := {name: count for name, count in counts.items() if count}):
         return []
@@ -35,50 +37,56 @@ def _too_long(results: Results, benchmark: Benchmark, consequence: str) -> list[
 
 def processbench(results: Results) -> list[Block]:
     """Error and correct accuracy on each subset, F1 by generator, and results with other thresholds."""
-    found = results.benchmarks[PROCESSBENCH]
+    found = results.processbench
     systems = cells.measured(results, PROCESSBENCH)
-    parts = {
-        f"{name}, {kind}": ("subsets", subset, f"{kind}_acc")
-        for subset, name in zip(paper.PROCESSBENCH.columns[:-1], paper.PROCESSBENCH.headings[:-1], strict=True)
-        for kind in ("error", "correct")
-    }
-    rows = [
-        (label(members), *cells.figures(cells.mean_of(members, found, *keys) for keys in parts.values()))
-        for members in systems
-    ]
+    parts = [f"{name}, {kind}" for name in paper.PROCESSBENCH.headings[:-1] for kind in ("error", "correct")]
+    rows = [(label(members), *cells.figures(_accuracies(members, found))) for members in systems]
     caption = (
         "Percent of incorrect solutions whose first error was found, and of correct solutions without a flagged step."
     )
     blocks = cells.folded("Error and correct accuracy", caption, ("system", *parts), rows)
-    generators: Mapping[str, Any] = next(filter(None, (metrics.get("generators") for metrics in found.values())), {})
+    generators = next(filter(None, (metrics.generators for metrics in found.values())), {})
     rows = [
         (
             name,
-            *cells.figures([row["n"]], ","),
-            *cells.figures(cells.mean_of(m, found, "generators", name, "f1") for m in systems),
+            *cells.figures([row.n], ","),
+            *cells.figures(_f1_on(name, cells.seeds(m, found)) for m in systems),
         )
         for name, row in generators.items()
     ]
     caption = "F1 in percent on each generator's solutions, under the rule of the main results."
     blocks += cells.folded("By generator", caption, ("generator", "solutions", *map(label, systems)), rows)
-    if any(metrics.get("thresholds") for metrics in found.values()):
+    if any(metrics.thresholds for metrics in found.values()):
         blocks.append(_thresholds(results))
     blocks += _too_long(results, PROCESSBENCH, "which count as missed")
     return [*blocks, *stopped_early(results, "no other threshold was tried")]
 
 
+def _accuracies(members: Sequence[Run], found: Mapping[str, ProcessBench]) -> Iterator[float | None]:
+    """Error and correct accuracy on each subset, the mean over seeds."""
+    for name in paper.PROCESSBENCH.columns[:-1]:
+        parts = [metrics.subsets[name] for metrics in cells.seeds(members, found) if name in metrics.subsets]
+        yield cells.mean(part.error_acc for part in parts)
+        yield cells.mean(part.correct_acc for part in parts)
+
+
+def _f1_on(generator: str, found: Sequence[ProcessBench]) -> float | None:
+    return cells.mean(metrics.generators[generator].f1 for metrics in found if generator in metrics.generators)
+
+
 def _thresholds(results: Results) -> Fold:
     first = {members[0].name: name_of(members[0]) for members in results.systems}
     rows, series = [], {}
-    for run, metrics in results.benchmarks[PROCESSBENCH].items():
-        found = metrics.get("thresholds") or {}
-        if found and run in first:
-            series[first[run]] = [(x, y) for x, y in found["curve"]]
-        for key, title in TEXTS["thresholds"].items():
-            if (chosen := found.get(key)) is not None:
-                values = [chosen["subsets"].get(column) for column in paper.PROCESSBENCH.columns[:-1]]
-                at = cells.figures([chosen["threshold"]], ".3f")
-                rows.append((f"{run}, {title}", *at, *cells.figures([*values, chosen["mean_f1"]])))
+    for run, metrics in results.processbench.items():
+        if (found := metrics.thresholds) is None:
+            continue
+        if run in first:
+            series[first[run]] = [(x, y) for x, y in found.curve]
+        for title, chosen in found.titled().items():
+            if chosen is not None:
+                values = [chosen.subsets.get(column) for column in paper.PROCESSBENCH.columns[:-1]]
+                at = cells.figures([chosen.threshold], ".3f")
+                rows.append((f"{run}, {title}", *at, *cells.figures([*values, chosen.mean_f1])))
     caption = "F1 in percent by threshold of the reward. The best threshold on the test items is an upper bound."
     headers = ("run and choice", "threshold", *paper.PROCESSBENCH.headings)
     words = said(
@@ -92,10 +100,10 @@ def _thresholds(results: Results) -> Fold:
 
 def prmbench(results: Results) -> list[Block]:
     """The published evaluator's auxiliary figures, over all classes."""
-    found, rows = results.benchmarks[PRMBENCH], []
+    rows = []
     for members in cells.measured(results, PRMBENCH):
-        if any("details" in found.get(run.name, {}) for run in members):
-            shares = [cells.mean_of(members, found, "details", "total", key) for key in TEXTS["auxiliary"]]
+        if known := [found for run in members if (found := results.prmbench[run.name].details) is not None]:
+            shares = [cells.mean(found.total.get(key) for found in known) for key in TEXTS["auxiliary"]]
             rows.append((label(members), *cells.figures(map(in_percent, shares))))
     caption = (
         "Percent, rule “both”: accuracy on kinds of steps, precision and recall of both classes of steps, and the "
@@ -108,15 +116,12 @@ def prmbench(results: Results) -> list[Block]:
 
 def search(results: Results) -> list[Block]:
     """How the searches ended, and the calls they needed."""
-    found = {**results.benchmarks[SEARCH], "whole solutions": results.sample or {}}
-    rows = [
-        (name, *cells.figures((metrics["details"].get(key) for key in TEXTS["searches"]), ","))
-        for name, metrics in found.items()
-        if metrics.get("details") is not None
-    ]
+    found = {name: metrics.details for name, metrics in results.search.items()}
+    found |= {"whole solutions": results.sample.details if results.sample else None}
+    rows = [(name, *cells.figures(details.titled().values(), ",")) for name, details in found.items() if details]
     caption = (
         "How the searches ended, and their work. Sequential calls of the policy wait for each other; “one problem at a "
         "time” counts them without batches over problems."
     )
-    headers = ("run", *TEXTS["searches"].values())
+    headers = ("run", *Details.headings().values())
     return cells.folded("How the searches went", caption, headers, rows)

@@ -27,8 +27,10 @@ def tables_of(evidence: Evidence, page: Page, profile: str, digests: Mapping[str
     """
     results, compared = evidence.results, evidence.compared
     accounting = {
-        name: {key: metrics[key] for key in ("read", "kept", "dropped", "quarantined")} if metrics else None
-        for name, metrics in results.stages.items()
+        name: {"read": found.read, "kept": found.kept, "dropped": found.dropped, "quarantined": found.quarantined}
+        if found
+        else None
+        for name, found in results.stages.items()
     }
     return {
         "profile": profile,
@@ -61,24 +63,24 @@ def summary_of(evidence: Evidence) -> dict[str, Any]:
     """
     results = evidence.results
     found: dict[str, Any] = {"records": {}, "judge": {}, "training": {}, "benchmarks": {}, "search_without_prm": {}}
-    for stage, name in (("prepare", "prepared"), ("filter", "agreeing"), ("build", "for_training")):
-        if metrics := results.stages[stage]:
-            found["records"][name] = metrics["kept"]
-    judged = results.truth["all"] if results.truth else {}
-    for name in ("error_precision", "error_recall", "labels_right_kept"):
-        if isinstance(figure := judged.get(name), Mapping):
-            found["judge"][name] = figure["value"]
+    stages = {"prepared": results.prepare, "agreeing": results.filtered, "for_training": results.build}
+    found["records"] = {name: stage.kept for name, stage in stages.items() if stage}
+    if results.truth:
+        judged = results.truth.all
+        rates = {"error_precision": judged.error_precision, "error_recall": judged.error_recall}
+        rates["labels_right_kept"] = judged.labels_right_kept
+        found["judge"] = {name: rate.value for name, rate in rates.items()}
     if results.systems:
         trained = [results.train[run.name] for run in results.systems[0] if run.name in results.train]
-        held_out = [labels["accuracy"] for run in trained if (labels := run.get("test_labels", {}).get("correctness"))]
+        held_out = [labels.accuracy for run in trained if (labels := run.test_labels.get("correctness"))]
         if trained:
-            found["training"]["final_loss"] = fmean(metrics["final_loss"] for metrics in trained)
+            found["training"]["final_loss"] = fmean(run.final_loss for run in trained)
         if held_out:
             found["training"]["held_out_accuracy"] = 100 * fmean(held_out)
         cells = zip(BENCHMARKS, evidence.lines[0].cells, strict=True)  # our systems are the first lines
         found["benchmarks"] = {bench.key: cell.value for bench, cell in cells if isinstance(cell, Score)}
     if results.sample:
-        found["search_without_prm"] = dict(results.sample["average"])
+        found["search_without_prm"] = dict(results.sample.average)
     return {name: figures for name, figures in found.items() if figures}
 
 
@@ -102,7 +104,7 @@ def plots_of(evidence: Evidence) -> Mapping[str, list[dict[str, Any]]]:
     results = evidence.results
     found = {name: [asdict(bar) for bar in bars] for name, bars in bars_of(evidence.lines).items()}
     found["loss"] = [
-        {"system": run, "step": row["step"], "loss": row["loss"]} for run, log in results.logs.items() for row in log
+        {"system": run, "step": row.step, "loss": row.loss} for run, log in results.logs.items() for row in log
     ]
     found["held_out"] = [
         {"system": f"{row['system']}: {row['label']}"} | {key: row[key] for key in ("step", "loss", "accuracy")}

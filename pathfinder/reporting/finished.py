@@ -3,17 +3,52 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, TypeAdapter
 
 from ground.io import read_json
+from pathfinder.core.metrics import Metrics, Number, checked
 from pathfinder.core.params import load_params
-from pathfinder.reporting.names import PUBLISHED, TABLES
-from pathfinder.reporting.results import printed_rows, read_tables
+from pathfinder.reporting.names import BENCHMARKS, HEADERS, PUBLISHED, TABLES
+from pathfinder.reporting.results import Score
 
 _FIGURE = re.compile(r"(-?[\d.]+) \[(-?[\d.]+), (-?[\d.]+)\]")
 _NAMED = 4
+
+
+def _plain(text: str) -> str:
+    if not text.strip() or not text.isprintable():
+        raise ValueError("empty or with control characters")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_plain)]
+"""A text for a terminal."""
+
+
+class _Score(Metrics):
+    value: Number
+    low: Number
+    high: Number
+
+
+class _Row(Metrics):
+    system: Text
+    is_baseline: bool = False
+    processbench: _Score | Text
+    prmbench: _Score | Text
+    search: _Score | Text
+
+
+class Tables(Metrics):
+    """``reports/tables.json``, as far as it is read again."""
+
+    results: list[_Row]
+    toy: bool = False
+    truth: Sequence[Text] = ()
 
 
 def tables_of_run() -> Path | None:
@@ -23,17 +58,53 @@ def tables_of_run() -> Path | None:
     return PUBLISHED if load_params().comparisons else TABLES
 
 
-def result_rows(tables: Path | None) -> list[dict[str, Any]]:
+def read_tables(path: Path = TABLES) -> Tables | None:
+    """``reports/tables.json``, ``None`` if it does not exist; raises ``DataError`` if it does not have its form."""
+    return parse_tables(read_json(path), path) if path.exists() else None
+
+
+def parse_tables(content: Any, path: Path = TABLES) -> Tables:
+    """The content of ``reports/tables.json``; raises ``DataError`` if it does not have its form."""
+    return checked(TypeAdapter(Tables), content, path)
+
+
+def result_rows(path: Path | None) -> list[dict[str, Any]]:
     """The rows of the results in a file, without the places that they come from; none without a file."""
-    rows = read_tables(tables)["results"] if tables is not None else []
-    return [{key: value for key, value in row.items() if key != "origins"} for row in rows]
+    found = read_tables(path) if path is not None else None
+    return [row.as_json() for row in found.results] if found else []
+
+
+def printed_rows(tables: Tables) -> list[tuple[str, ...]]:
+    """The headers and the main results."""
+    first, *others = HEADERS
+    rows = [(f"{first} (toy sets)" if tables.toy else first, *others)]
+    for row in tables.results:
+        cells = (getattr(row, benchmark.key) for benchmark in BENCHMARKS)
+        rows.append((row.system, *(cell if isinstance(cell, str) else str(Score(**cell.as_json())) for cell in cells)))
+    return rows
+
+
+def results_table(path: Path = TABLES) -> str:
+    """The report's main results as plain text: percent with intervals.
+
+    Raises ``DataError`` if the file does not have its form.
+    """
+    found = read_tables(path)
+    if found is None:
+        return f"{path} does not exist yet; run `make run`\n"
+    rows = printed_rows(found)
+    first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows.insert(1, tuple("-" * width for width in (first, *widths)))
+    text = ["  ".join([name.ljust(first), *map(str.rjust, cells, widths)]) for name, *cells in rows]
+    text += ["", *found.truth] if found.truth else []
+    return "\n".join(text) + "\n"
 
 
 def agreement(root: Path) -> Iterator[str]:
     """Say how many figures of the run are inside the 95 % intervals of README.md; nothing without both."""
-    if not (root / TABLES).exists() or not (root / "README.md").exists():
+    if not (root / "README.md").exists() or (tables := read_tables(root / TABLES)) is None:
         return
-    count, outside = figures_outside((root / "README.md").read_text(encoding="utf-8"), read_json(root / TABLES))
+    count, outside = figures_outside((root / "README.md").read_text(encoding="utf-8"), tables)
     if outside:
         more = f" and {len(outside) - _NAMED} more" if len(outside) > _NAMED else ""
         named = "; ".join(outside[:_NAMED]) + more
@@ -42,7 +113,7 @@ def agreement(root: Path) -> Iterator[str]:
         yield f"the figures agree: all {count} are inside the 95 % intervals of README.md"
 
 
-def figures_outside(readme: str, tables: Mapping[str, object]) -> tuple[int, list[str]]:
+def figures_outside(readme: str, tables: Tables) -> tuple[int, list[str]]:
     """The number of figures in both the README's results and ``tables``, and those outside the README's intervals."""
     rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in readme.splitlines() if "[" in line]
     known = {cells[0]: cells[1:] for cells in rows[::-1]}  # the main table is the first

@@ -31,17 +31,16 @@ TEXTS: dict[str, dict[str, str]] = tomllib.loads(files(__package__).joinpath("te
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Benchmark:
-    """A benchmark: its folders' name, its main figure's title and key in metric files, and the paper's table."""
+    """A benchmark: its folders' name, the title of its main figure, and the paper's table."""
 
     key: str
     title: str
-    figure: str
     table: paper.PaperTable
 
 
-PROCESSBENCH = Benchmark("processbench", "ProcessBench mean F1", "mean_f1", paper.PROCESSBENCH)
-PRMBENCH = Benchmark("prmbench", "PRMScore", "overall", paper.PRMBENCH)
-SEARCH = Benchmark("search", "search accuracy", "average", paper.SEARCH)
+PROCESSBENCH = Benchmark("processbench", "ProcessBench mean F1", paper.PROCESSBENCH)
+PRMBENCH = Benchmark("prmbench", "PRMScore", paper.PRMBENCH)
+SEARCH = Benchmark("search", "search accuracy", paper.SEARCH)
 BENCHMARKS = (PROCESSBENCH, PRMBENCH, SEARCH)
 HEADERS = ("system", *(benchmark.title for benchmark in BENCHMARKS))
 

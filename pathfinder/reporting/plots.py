@@ -9,7 +9,7 @@ from pathfinder.pages.origins import Sourced
 from pathfinder.pages.page import Block, Figure, Table
 from pathfinder.pages.svg import Bar, dot_chart, interval_chart, line_chart, scatter_chart
 from pathfinder.reporting.calibration import FEWEST, Rewards, area, bins, brier, calibration_error, roc, thinned
-from pathfinder.reporting.cells import mean_of, scale_points
+from pathfinder.reporting.cells import mean, scale_points, seeds
 from pathfinder.reporting.names import BENCHMARKS, name_of
 from pathfinder.reporting.origins import from_files, of_paper, said
 from pathfinder.reporting.results import Line, Results, Score, as_published
@@ -58,7 +58,7 @@ def paper_performance(results: Results, is_comparable: bool) -> Figure:
     for bench in BENCHMARKS if is_comparable else ():
         published = results.read(bench, as_published)
         for members in results.systems:
-            if (value := mean_of(members, published, bench.figure)) is not None:
+            if (value := mean(each.headline for each in seeds(members, published))) is not None:
                 rows.setdefault(f"ours: {name_of(members[0])}", {})[bench.title] = value
     words = (f"{name}: " + ", ".join(f"{b} {value:.1f}" for b, value in row.items()) for name, row in rows.items())
     caption = _paper_caption("Performance comparison", is_comparable)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pathfinder.benchmarks import paper
+from pathfinder.core.metrics import Measured
 from pathfinder.pages.page import Block, Fold, Table, Text
 from pathfinder.policy.choosing import RULES
 from pathfinder.reporting import cells, names
 from pathfinder.reporting.names import PROCESSBENCH, SEARCH, Benchmark, label, name_of
 from pathfinder.reporting.origins import made, of_paper, sizes_of_paper
-from pathfinder.reporting.results import Line, Metrics, Results, as_published, repaired
+from pathfinder.reporting.results import Line, Results, as_published, repaired
 
 _RULES = {"both": "rule both", "pass1": "rule pass 1", "official": "rule official"}
 _PUBLISHED_RULES = _RULES | {"authors": "its authors' rule", "benchmark": "the benchmark's rule"}
@@ -42,13 +43,12 @@ def by_part(results: Results, benchmark: Benchmark) -> list[Block]:
     found, columns = results.benchmarks[benchmark], benchmark.table.columns
     rows: list[Row] = []
     for members in cells.measured(results, benchmark):
-        ruled = {run.name: found[run.name] for run in members if run.name in found}
-        ruled = {name: metrics.get("rules", {"both": metrics}) for name, metrics in ruled.items()}
+        ruled = {run.name: found[run.name].rules or {"both": found[run.name]} for run in members}
         for rule, title in _RULES.items():
-            if metrics := {name: rules[rule] for name, rules in ruled.items() if rule in rules}:
-                rows.append((f"{label(members)}, {title}", cells.scores_of(members, metrics, columns)))
+            if by_run := {name: rules[rule] for name, rules in ruled.items() if rule in rules}:
+                rows.append((f"{label(members)}, {title}", cells.scores_of(members, by_run, columns)))
     for name, published in results.published[benchmark].items():
-        for rule, metrics in published.get("rules", {"authors": published}).items():
+        for rule, metrics in (published.rules or {"authors": published}).items():
             title = f"{results.titles(name)[0]}, {_PUBLISHED_RULES.get(rule, rule)}"
             rows.append((title, _scores(metrics, columns)))
     for name, baseline in results.baselines(benchmark).items():
@@ -58,29 +58,25 @@ def by_part(results: Results, benchmark: Benchmark) -> list[Block]:
 
 def search(results: Results) -> list[Block]:
     """Accuracy on each set: the policy without search, the random pick, guided search and best of n."""
-    found, columns = results.benchmarks[SEARCH], paper.SEARCH.columns
-    sets = columns[:-1]
+    found, columns = results.search, paper.SEARCH.columns
     rows: list[Row] = []
     if (sample := results.sample) is not None:
-        for figure in results.sampled:
-            accuracies = [cells.nested(sample["sets"], column, figure) for column in sets]
-            rows.append((figure, [*accuracies, sample["average"][figure]]))
+        rows += [(figure, [sample.score(figure, column) for column in columns]) for figure in results.sampled]
     if (control := found.get(names.CONTROL)) is not None:
         rows.append(("random pick (control)", _scores(control, columns)))
     for members in cells.measured(results, SEARCH):
         rows.append((f"{label(members)}, guided search", cells.scores_of(members, found, columns)))
+        chosen = [best for run in members if (best := found[run.name].best_of_n)]
         for rule, (way, score) in RULES.items():
-            paths = [*(("sets", column, rule) for column in sets), ("average", rule)]
-            best = [cells.mean_of(members, found, "best_of_n", *path) for path in paths]
-            if any(value is not None for value in best):
-                rows.append((f"{label(members)}, {way} n by {score}", best))
+            if values := _known([cells.mean(best.score(rule, column) for best in chosen) for column in columns]):
+                rows.append((f"{label(members)}, {way} n by {score}", values))
     for name, metrics in results.published[SEARCH].items():
         rows.append((f"{results.titles(name)[0]}, guided search", _scores(metrics, columns)))
     return _table(results, SEARCH, rows)
 
 
-def _scores(metrics: Metrics, columns: Sequence[str]) -> list[float | None]:
-    return [cells.score_of(metrics, column) for column in columns]
+def _scores(metrics: Measured, columns: Sequence[str]) -> list[float | None]:
+    return [metrics.score(column) for column in columns]
 
 
 def _table(results: Results, benchmark: Benchmark, rows: Sequence[Row]) -> list[Block]:
@@ -126,12 +122,12 @@ def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable
     return _with_ours(table.caption, ("system", *table.headings), printed, ours)
 
 
-def _readings(metrics: Metrics) -> list[tuple[str, Metrics, bool]]:
+def _readings(metrics: Measured) -> list[tuple[str, Measured, bool]]:
     """The rules of a published system: words, figures, and whether the paper's figures follow this rule.
 
     Where a benchmark's evaluator uses a PRM in another way than its authors, the paper's figures are the evaluator's.
     """
-    rules = metrics.get("rules", {})
+    rules = metrics.rules
     if official := as_published(metrics):
         return [(AS_PUBLISHED, official, True), (REPAIRED, repaired(metrics), False)]
     if "benchmark" in rules:
@@ -195,8 +191,9 @@ def each_run(results: Results) -> list[Block]:
     """The main figures of every run, if some system has several."""
     if all(len(members) == 1 for members in results.systems):
         return []
+    measured = results.benchmarks.values()
     rows = [
-        (run.name, *cells.figures([cells.nested(results.benchmarks[b], run.name, b.figure) for b in names.BENCHMARKS]))
+        (run.name, *cells.figures(found[run.name].headline if run.name in found else None for found in measured))
         for run in results.runs
     ]
     caption = "Every run, in percent. The suffix -s2 marks the second seed."

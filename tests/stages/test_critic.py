@@ -12,6 +12,7 @@ import yaml
 
 from evidence.dvc.pipeline import read_pipeline
 from ground.io import DataError, read_json
+from pathfinder.benchmarks.metrics import Evaluated
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
 from pathfinder.reporting.names import PRMBENCH
@@ -56,7 +57,9 @@ def test_from_the_profile_to_the_results(project: Path) -> None:
     )  # this judge never finds an error
     found = load_results(Path("metrics"), parse_runs(["full"]), load_params().critics)
     assert found.titles("critic-gpt-4o")[0] == "GPT-4o"
-    assert found.published[PRMBENCH]["critic-gpt-4o"]["asked"]["items_unread"] == 0
+    evaluated = found.published[PRMBENCH]["critic-gpt-4o"]
+    assert isinstance(evaluated, Evaluated)
+    assert evaluated.asked["items_unread"] == 0
 
 
 def test_an_unknown_judge_is_refused(project: Path) -> None:

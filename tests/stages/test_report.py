@@ -11,7 +11,7 @@ import pytest
 
 from ground.io import write_json
 from pathfinder.core.params import load_params
-from pathfinder.reporting.results import results_table
+from pathfinder.reporting.finished import results_table
 from stages.report import main
 from tests.support.report_inputs import SEEDED, write_benchmarks, write_everything, write_project
 

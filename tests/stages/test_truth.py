@@ -8,6 +8,7 @@ import pytest
 
 from ground.io import read_json, write_parquet
 from pathfinder.core.records import CLEAN, LABELS, STEPS, TRAJECTORIES
+from pathfinder.data.metrics import Truth
 from pathfinder.reporting.account import truth_lines
 from stages.truth import main
 from tests.support.stage_inputs import write_params
@@ -74,7 +75,7 @@ def test_the_judge_and_the_filter_against_the_oracle_by_hand(tmp_path: Path, mon
     assert sorted(found["groups"]) == ["prm800k:-1", "rlhflow_mistral:+1"]
     human = found["groups"]["prm800k:-1"]
     assert human["false_alarms"] == {"value": None, "interval": None}, "no correct step was judged there"
-    first, second = truth_lines(found)
+    first, second = truth_lines(Truth(**found))
     assert first.startswith("On 5 steps with known ground truth, ")
     assert "the judge finds 66.7 [" in first
     assert re.search(r": 66\.7 \[.*\] % of the 3 that the consistency filter kept", second)
@@ -88,4 +89,4 @@ def test_sources_without_a_known_truth_have_no_figures(tmp_path: Path, monkeypat
     main([])
     found = read_json(Path("metrics/truth.json"))
     assert (found["judged"], found["all"]["steps"], found["groups"]) == (1, 0, {})
-    assert truth_lines(found) == truth_lines(None) == []
+    assert truth_lines(Truth(**found)) == truth_lines(None) == []

@@ -29,7 +29,7 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
     ``is_toy`` says that the benchmarks are generated. Raises ``KeyError`` for a run without training metrics.
     """
     trained, texts = results.train[run.name], TEXTS["model_card"]
-    records = {FOLDERS.get(name, name): int(count) for name, count in trained["sources"].items() if count}
+    records = {FOLDERS.get(name, name): int(count) for name, count in trained.sources.items() if count}
     inputs = {name: manifest[name] for name in (*records, _BASE, _JUDGE) if name in manifest}
     figures = figures_of(results, run.name)
     parts = [
@@ -40,8 +40,8 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
         card.SCORING,
         card.loading(run.variant),
         "## Training",
-        f"{_base(inputs)} It learnt from {trained['train_records']:,} labelled steps in "
-        f"{trained['optimiser_steps']:,} optimiser steps.",
+        f"{_base(inputs)} It learnt from {trained.train_records:,} labelled steps in "
+        f"{trained.optimiser_steps:,} optimiser steps.",
         markdown_table(("source", "steps", "location", "revision", "licence"), [*_rows(records, inputs)]),
         card.LABELS,
         "## Results of this model",

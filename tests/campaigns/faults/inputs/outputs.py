@@ -16,8 +16,8 @@ from pathfinder.core.runs import parse_runs
 from pathfinder.reporting.contents import page_of
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.exports import plots_of, summary_of
-from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH
-from pathfinder.reporting.results import Results, load_results, results_table
+from pathfinder.reporting.finished import results_table
+from pathfinder.reporting.results import Results, load_results
 from pathfinder.training.checkpoints import Group, _is_intact, read_state
 from tests.campaigns.faults.inputs.documents import (
     MISSING,
@@ -94,7 +94,7 @@ def _metrics(name: str, file: str, row: Any, fields: dict[Keys, Field], take: Ca
         if found is None:  # the report says that it is missing
             read_json(path)
         rows = found if isinstance(found, list) else [found]
-        return [{keys: value_at(one, keys) for keys in fields} for one in rows]
+        return [{keys: value_at(one.as_json() if one else one, keys) for keys in fields} for one in rows]
 
     rows = tuple(row) if isinstance(row, list) else (row,)
     container: Any = "list" if isinstance(row, list) else "object"
@@ -114,7 +114,7 @@ METRICS = (
             ("lines", "read"): _or_missing(_is_count),
             ("sources", "prm800k", "kept"): _or_missing(_is_count),
         },
-        lambda results: results.stages["prepare"],
+        lambda results: results.prepare,
     ),
     _metrics(
         "build",
@@ -130,7 +130,7 @@ METRICS = (
             ("train", "records"): _COUNT,
             ("train", "sources"): _COUNTS,
         },
-        lambda results: results.stages["build"],
+        lambda results: results.build,
     ),
     _metrics(
         "truth",
@@ -220,7 +220,7 @@ METRICS = (
             ),
             ("thresholds", "fixed", "threshold"): _or_missing(_is_figure),
         },
-        lambda results: results.benchmarks[PROCESSBENCH].get(_RUN),
+        lambda results: results.processbench.get(_RUN),
     ),
     _metrics(
         "PRMBench",
@@ -240,7 +240,7 @@ METRICS = (
             ("details", "total", "recall"): _or_missing(_is_figure),
             ("rules", "both", "overall"): _or_missing(_is_figure),
         },
-        lambda results: results.benchmarks[PRMBENCH].get(_RUN),
+        lambda results: results.prmbench.get(_RUN),
     ),
     _metrics(
         "a search",
@@ -261,7 +261,7 @@ METRICS = (
             ("repaired", "average"): _or_missing(_is_figure),
             ("best_of_n", "average", "min"): _or_missing(_is_number),
         },
-        lambda results: results.benchmarks[SEARCH].get(_RUN),
+        lambda results: results.search.get(_RUN),
     ),
 )
 

@@ -1,1 +1,0 @@
-"""The forms of files that the report reads."""
