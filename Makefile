@@ -142,10 +142,10 @@ rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against substi
 faults: $(DEV_STAMP) data  ## put every fixed fault back and see its test fail, then run under random faults
 	@python -m tests.campaigns.faults.all
 
-mutate: $(DEV_STAMP) data  ## change the code in small ways and count the changes that the tests notice; docs/reliability.md
+mutate: $(DEV_STAMP) data  ## change the code in small ways and count the changes that the tests notice; tests/campaigns/reliability.md
 	@nice python -m tests.campaigns.mutation
 
-team: $(DEV_STAMP)  ## test what a team's server, images, Kubernetes and Slurm need; docs/team.md
+team: $(DEV_STAMP)  ## test what a team's server, images, Kubernetes and Slurm need; tests/campaigns/operations.md
 	@OMP_NUM_THREADS=1 python -m pytest -m team
 
 check: $(DEV_STAMP)  ## run style and type checks only

@@ -1,6 +1,6 @@
 """Audit results and ask the history; needs only the repository and git, not DVC or Prefect.
 
-Run     python -m evidence --help     list the verbs; docs/lineage.md explains them
+Run     python -m evidence --help     list the verbs; docs/audit.md explains them
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Attacks of docs/security.md that belong to no single room: what a publisher's file or model could try."""
+"""Attacks of tests/campaigns/security.md that belong to no single room: what a publisher's file or model could try."""
 
 from __future__ import annotations
 

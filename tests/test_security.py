@@ -1,4 +1,4 @@
-"""docs/security.md names existing tests; what no other test of that page covers."""
+"""tests/campaigns/security.md names existing tests; what no other test of that page covers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.wheels import lock, wheel
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = [path for room in ("pathfinder", "stages", "flows", "infra") for path in sorted((ROOT / room).rglob("*.py"))]
-NAMED = re.findall(r"`(tests/[^`:]+\.py)::(\w+)`", (ROOT / "docs/security.md").read_text(encoding="utf-8"))
+NAMED = re.findall(r"`(tests/[^`:]+\.py)::(\w+)`", (ROOT / "tests/campaigns/security.md").read_text(encoding="utf-8"))
 
 
 def test_the_page_has_rows() -> None:

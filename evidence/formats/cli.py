@@ -28,7 +28,7 @@ Target = Annotated[
 def export(
     form: Annotated[
         Format,
-        typer.Option("--format", help="The format; docs/formats.md describes each."),
+        typer.Option("--format", help="The format; docs/audit.md describes each."),
     ],
     target: Target = None,
     output: Annotated[Path | None, typer.Option(help="The file to write (default: standard output).")] = None,

@@ -21,7 +21,7 @@ def publish(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Build and check everything; upload nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Publish a trained model, and its training data if --data is given, on the Hub (docs/publishing.md).
+    """Publish a trained model, and its training data if --data is given, on the Hub (docs/audit.md).
 
     Builds the folders below .pathfinder/publish and checks them.
     Refuses a model whose history does not pass the audit.

@@ -4,7 +4,7 @@ Run     python -m extras.why.proof .pathfinder/why/proof     (in a finished quic
 
 The jobs are files in the folder, so an interrupted campaign continues, and two processes can share it: start one with
 ``--part named`` and one with ``--part others``, then write the summary with ``--part summary``. ``summary.json`` has
-the results; docs/why.md says how to read them. Everything is drawn from ``SETTING``, which was fixed before any
+the results; README.md says how to read them. Everything is drawn from ``SETTING``, which was fixed before any
 held-out decision was explained.
 
 The setting: a run of variant ``full`` on a seeded choice of whole training trees with 794 records, because one training

@@ -51,7 +51,7 @@ def settings_of(folder: Path) -> Train:
     if names := [name for name, is_wrong in wrong.items() if is_wrong]:
         raise DataError(
             f"{path}: train.{', train.'.join(names)} is set; `why` differentiates full fine-tuning on trees in float32 "
-            "in one process, without weight decay (docs/why.md)"
+            "in one process, without weight decay (extras/why/README.md)"
         )
     return settings
 

@@ -185,7 +185,8 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
         yield ""
         yield (
             f"WARNING: the strongest score is {found['strongest score']:,.0f} nats, more than one record can change. "
-            "This training amplifies small changes too much for its derivative: do not use these scores (docs/why.md)"
+            "This training amplifies small changes too much for its derivative: do not use these scores "
+            "(extras/why/README.md)"
         )
     for title in ("supports", "opposes"):
         yield ""

@@ -35,7 +35,7 @@ def findings(root: Path) -> list[Finding]:
             version = compare(str(answer.json()), metadata.version("prefect"), url)
             return [version, clock("server", answer.headers.get("date")), *pools(client)]
     except (httpx.HTTPError, OSError, ValueError) as error:
-        started = "start it (`make deploy`, docs/team.md) or correct PREFECT_API_URL"
+        started = "start it (`make deploy`, docs/operations.md) or correct PREFECT_API_URL"
         remedy = TRUST.format("SSL_CERT_FILE") if certificate_fault(error) else started
         cause = str(error).partition("\n")[0] or type(error).__name__
         return [Finding("server", f"{url} does not respond as a Prefect server ({cause})", remedy)]

@@ -1,4 +1,4 @@
-"""The steps of docs/audit.md: a stranger verifies one figure down to a line, with git, openssl, jq and sha256sum."""
+"""examples/verify_figure.sh: a stranger verifies one figure down to a line, with git, openssl, jq and sha256sum."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from tests.support.isolated import run_isolated
 from tests.support.miniature import GIT, ROOT, dvc
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
 
-_BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-BLOCKS = _BLOCK.findall((ROOT / "docs/audit.md").read_text(encoding="utf-8"))
+STEPS = (ROOT / "examples/verify_figure.sh").read_text(encoding="utf-8")
+BLOCKS = re.split(r"^(?=## )", STEPS, flags=re.MULTILINE)[1:]
 SHELL = ["sh", "-c", "\n".join(f"{block}\necho 'block {n} done'" for n, block in enumerate(BLOCKS, start=1))]
-"""The blocks, each followed by a line that says so."""
+"""The steps, each followed by a line that names it."""
 OUTSIDE = os.pathsep.join(part for part in os.environ["PATH"].split(os.pathsep) if ".venv" not in part)
 """The search path without this project's environment."""
 AWS = ROOT / "infra/requirements-aws.lock"
@@ -210,7 +210,6 @@ def test_the_steps_end_where_something_was_changed(
 
 
 def test_the_workflow_is_valid_yaml_and_keeps_the_key_out_of_the_commands() -> None:
-    (text,) = re.findall(r"^```yaml\n(.*?)^```$", (ROOT / "docs/audit.md").read_text(), re.MULTILINE | re.DOTALL)
-    (job,) = yaml.safe_load(text)["jobs"].values()
+    (job,) = yaml.safe_load((ROOT / "examples/sign_in_ci.yaml").read_text())["jobs"].values()
     assert job["environment"] == "signing"
     assert not any("secrets." in step.get("run", "") for step in job["steps"])

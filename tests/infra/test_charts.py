@@ -96,5 +96,5 @@ def test_a_run_s_image_is_named_by_its_digest() -> None:
     image = "registry.example.org/pathfinder/worker:cuda-0.1.0"
     assert is_valid({"image": f"{image}@sha256:{'0' * 64}"}, schema)
     assert not is_valid({"image": image}, schema)
-    page = (ROOT / "docs/team.md").read_text()
+    page = (ROOT / "infra/kubernetes/README.md").read_text()
     assert len(re.findall(r"prefectTag=\S+@sha256:", page)) == 2

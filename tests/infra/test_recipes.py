@@ -1,6 +1,6 @@
 """Compose, images, Kubernetes and Slurm, checked with their schemas and linters: no container runtime is needed.
 
-Nothing in this module builds an image, or starts a container, a cluster or a Slurm job; docs/team.md says so.
+Nothing in this module builds an image, or starts a container, a cluster or a Slurm job; tests/campaigns/operations.md says so.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/team.md names files, targets and settings that exist."""
+"""The pages of a team's server name files, targets and settings that exist."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import yaml
 from flows.server import RETENTION
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs/team.md").read_text(encoding="utf-8")
+PAGES = ("docs/operations.md", *(f"infra/{name}/README.md" for name in ("compose", "kubernetes", "slurm")))
+PAGE = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
 INDENTED = "\n".join(line for line in PAGE.splitlines() if line.startswith("    "))
 
 
-def test_every_file_of_the_page_exists() -> None:
+def test_every_file_of_the_pages_exists() -> None:
     named = set(re.findall(r"\b(?:infra|\.devcontainer)/[\w./-]*\w", PAGE)) - {"infra/compose/.env"}
     assert len(named) >= 10
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
@@ -35,7 +36,7 @@ def test_a_team_s_servers_keep_records_as_long_as_a_local_one() -> None:
         assert {name: found.get(name) for name in RETENTION} == RETENTION
 
 
-def test_the_images_of_the_page_are_targets_and_are_used() -> None:
+def test_the_images_of_the_pages_are_targets_and_are_used() -> None:
     dockerfile = (ROOT / "infra/images/Dockerfile").read_text()
     built = dict(re.findall(r"--target (\w+) +-t (\S+)", INDENTED))
     assert [target for target in built if f" AS {target}\n" not in dockerfile] == []

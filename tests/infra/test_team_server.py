@@ -238,8 +238,8 @@ def test_the_doctor_reads_a_server_that_wants_a_password(
 
 @pytest.mark.team
 def test_a_backup_restores_every_row(team: Team, tmp_path: Path) -> None:
-    """With the commands of docs/team.md."""
-    page = (ROOT / "docs/team.md").read_text()
+    """With the commands of infra/compose/README.md."""
+    page = (ROOT / "infra/compose/README.md").read_text()
     assert "pg_dump --format=custom" in page
     assert "pg_restore --exit-on-error --single-transaction" in page
     backup = tmp_path / "prefect.dump"
@@ -256,8 +256,8 @@ def test_a_backup_restores_every_row(team: Team, tmp_path: Path) -> None:
 
 @pytest.mark.team
 def test_the_page_leads_to_deployments(team: Team, tmp_path: Path) -> None:
-    """The commands of "Deployments" in docs/team.md, on these servers."""
-    block = (ROOT / "docs/team.md").read_text().partition("## Deployments")[2].partition("## ")[0]
+    """The commands of "Deployments" in docs/operations.md, on these servers."""
+    block = (ROOT / "docs/operations.md").read_text().partition("### Deployments")[2].partition("## ")[0]
     lines = [line.strip() for line in block.splitlines() if line.startswith("    ")]
     assert lines[0].startswith("export PREFECT_API_URL=")
     settings = {"PREFECT_API_URL": team.first, "PREFECT_API_AUTH_STRING": AUTH, "PREFECT_HOME": str(tmp_path)}

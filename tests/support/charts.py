@@ -26,9 +26,9 @@ _KEPT = ("image", "command", "args", "resources", "securityContext")
 
 
 def digest_of_values() -> str:
-    """The digest of the files that the charts are rendered with."""
-    texts = [(KUBERNETES / name).read_bytes() for name in ("server-values.yaml", "worker-values.yaml")]
-    return hashlib.sha256(b"".join(texts)).hexdigest()
+    """The digest of the values that the charts are rendered with; comments do not count."""
+    values = [yaml.safe_load((KUBERNETES / f"{name}-values.yaml").read_text()) for name in ("server", "worker")]
+    return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 
 
 def containers(chart: Path, values: str, *more: str) -> Iterator[dict[str, Any]]:

@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--kind", choices=KINDS, help="one kind of fault only")
     parser.add_argument("--log", type=Path, help="append each trial to this file (JSON lines)")
     parser.add_argument("--table", type=Path, metavar="LOG", help="show the table of such a file, and stop")
-    parser.add_argument("--write", action="store_true", help="with --table: write it to docs/reliability.md")
+    parser.add_argument("--write", action="store_true", help="with --table: write it to tests/campaigns/reliability.md")
     results.add_option(parser)
     given = parser.parse_args()
     if given.table:

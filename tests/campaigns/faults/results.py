@@ -1,4 +1,4 @@
-"""The result of one part of the campaign: a file for the summary of all parts, and a section of docs/reliability.md."""
+"""The result of one part of the campaign: a file for the summary of all parts, and a section of tests/campaigns/reliability.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from docs.tools.readme import between
 from ground.io import DataError, read_json, write_json, write_text
 
-PAGE = Path(__file__).parents[3] / "docs/reliability.md"
+PAGE = Path(__file__).parents[3] / "tests/campaigns/reliability.md"
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def test_a_row_that_does_not_fit_is_named_with_the_reason(tmp_path: Path) -> Non
 
 
 def test_every_test_of_the_page_exists() -> None:
-    page = (ROOT / "docs/reliability.md").read_text(encoding="utf-8")
+    page = (ROOT / "tests/campaigns/reliability.md").read_text(encoding="utf-8")
     named = re.findall(r"`(tests/[\w/]+\.py::\w+)`", page)
     assert len(named) > 20
     (fault,) = select(["separator"])

@@ -94,6 +94,6 @@ def test_jobs_cover_every_kind_once() -> None:
 
 
 def test_the_page_holds_the_shipped_figures(root: Path) -> None:
-    page = (root / "docs/why.md").read_text(encoding="utf-8")
+    page = (root / "extras/why/README.md").read_text(encoding="utf-8")
     block = page.partition("<!-- measured -->\n")[2].partition("\n<!-- /measured -->")[0]
     assert block == "\n".join(summary.as_markdown(measured()))

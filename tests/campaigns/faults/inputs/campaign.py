@@ -99,7 +99,7 @@ def verdict_on(one_format: Document | Binary, one: Malformed, folder: Path) -> V
 
 
 def table(tallies: Sequence[Tally]) -> str:
-    """The table of docs/reliability.md."""
+    """The table of tests/campaigns/reliability.md."""
     lines = [
         "| format | kinds | documents | refused in one line | read as they say | wrong |",
         "| --- | --- | --- | --- | --- | --- |",
