@@ -1,6 +1,7 @@
 """Compose, images, Kubernetes and Slurm, checked with their schemas and linters: no container runtime is needed.
 
-Nothing in this module builds an image, or starts a container, a cluster or a Slurm job; tests/campaigns/operations.md says so.
+Nothing in this module builds an image, or starts a container, a cluster or a Slurm job; ``operations.md`` in
+tests/campaigns lists what was tried.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The result of one part of the campaign: a file for the summary of all parts, and a section of tests/campaigns/reliability.md."""
+"""The result of one part of the campaign: a file for the summary of all parts, and a section of reliability.md."""
 
 from __future__ import annotations
 
