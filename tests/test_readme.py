@@ -165,7 +165,7 @@ def test_pathfinder_verbs_exist(copy: Path) -> None:
 
 
 def test_modules_exist() -> None:
-    named = set(re.findall(r"\bpython -m ((?:pathfinder|stages|flows|infra)\.[a-z.]*[a-z])\b", SPOKEN))
+    named = set(re.findall(r"\bpython -m ((?:pathfinder|stages|flows|infra)\.[a-z.]*[a-z]|evidence)\b", SPOKEN))
     assert {"flows.reproduce", "infra.deps", "evidence"} <= named
     for module in named:
         stem = ROOT / module.replace(".", "/")
@@ -185,7 +185,7 @@ def test_paths_of_the_map_exist(copy: Path) -> None:
 def test_variables_are_read_somewhere() -> None:
     named = set(re.findall(r"\b(PATHFINDER_[A-Z_]+|TORCH_INDEX)\b", SPOKEN))
     assert len(named) >= 3
-    folders = ("pathfinder", "stages", "flows", "tests")
+    folders = ("pathfinder", "ground", "stages", "flows", "tests")
     sources = [ROOT / "Makefile", *(path for folder in folders for path in ROOT.glob(f"{folder}/**/*.py"))]
     text = "\n".join(path.read_text(encoding="utf-8") for path in sources)
     assert [name for name in named if name not in text] == []

@@ -39,11 +39,11 @@ def verbs(command: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[tu
 
 
 def documented() -> dict[str, tuple[str, set[str], set[str]]]:
-    """What docs/json.md says of each command: what it prints, the keys, and those that only some rows have."""
+    """The table of docs/json.md: for each command its form, its keys, and the keys that only some rows have."""
     found: dict[str, tuple[str, set[str], set[str]]] = {}
     for command, form, keys, rare in _ROW.findall((ROOT / "docs/json.md").read_text(encoding="utf-8")):
         named = set(_CODE.findall(keys))
-        found[command] = (form, found[named.pop()][1] if "those of" in keys else named, set(_CODE.findall(rare)))
+        found[command] = (form, found[named.pop()][1] if "the keys of" in keys else named, set(_CODE.findall(rare)))
     return found
 
 
