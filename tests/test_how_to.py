@@ -18,11 +18,15 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import torch
+from transformers import MistralConfig, MistralForCausalLM
 
-from ground.io import read_json, write_jsonl, write_parquet
+from ground.io import read_json, write_json, write_jsonl, write_parquet
 from pathfinder.core.records import STEPS
 from tests.baselines.model_folders import FOLDERS
+from tests.support.models import plain_tokenizer, sides
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
+from tests.support.training import frame
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
@@ -31,7 +35,7 @@ SECTIONS = {
 }
 _BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CHANGED = re.compile(r"^\+\+\+ b/(\S+)$", re.MULTILINE)
-FILES = {"add-a-kind-of-remote": 1}
+FILES = {"add-a-kind-of-remote": 1, "use-another-base-model": 3}
 """The number of files that a section may write or change."""
 
 
@@ -122,6 +126,61 @@ def check_remote(project: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def mistral(project: Path, world: Path) -> None:
+    """A random base model in a mirror, and a training set."""
+    (project / "data").symlink_to(world)
+    for name, trees in (("train", 24), ("test", 4)):
+        write_parquet(project / f"artifacts/train/{name}.parquet", frame(trees))
+    write_json(project / "metrics/validate_train.json", {})
+    tokenizer, folder = plain_tokenizer(), project / "mirror/tiny-mistral"
+    shape = sides(32, 48, 2, 4, 2) | {"head_dim": 8, "initializer_range": 0.2, "vocab_size": len(tokenizer) + 16}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        MistralForCausalLM(MistralConfig(**shape, sliding_window=None)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+_SCORED_TWICE = """
+from pathlib import Path
+from pathfinder.core.steps import Solution
+from pathfinder.models.folders import open_model
+from pathfinder.models.model import load_model
+from pathfinder.prm.readings import open_prompter, queries_of
+from pathfinder.prm.scoring import Scorer
+from pathfinder.tree.inference import supports
+from tests.support.models import published_rewards
+import torch
+
+opened = open_model(Path("models/full"))
+solution = Solution("s", "What is 2?", ("first 2", "then more", "so 2"))
+scorer = Scorer(opened)
+with torch.no_grad():
+    assert supports(scorer._reader._model)
+trees = [step.reward for step in scorer.score([solution])[0]]
+separate = published_rewards(
+    load_model(opened), opened.tokenizer, open_prompter(opened, "default"), queries_of(solution)
+)
+assert len(set(trees)) == 3, trees
+assert max(abs(a - b) for a, b in zip(trees, separate, strict=True)) < 1e-5, (trees, separate)
+"""
+
+
+def check_base(project: Path) -> None:
+    """The trained model is of the new architecture, has learned, and its trees equal separate prompts."""
+    assert read_json(project / "models/full/config.json")["model_type"] == "mistral"
+    assert read_json(project / "metrics/train/full.json")["optimiser_steps"] > 1
+    names = {"PYTHONPATH": os.pathsep.join([str(project), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, "-c", _SCORED_TWICE],
+        cwd=project,
+        env=os.environ | names,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def check_stepcheck(project: Path) -> None:
     assert read_json(project / "metrics/stepcheck/full.json")["items"] == 1
 
@@ -132,6 +191,7 @@ GIVEN: dict[str, tuple[Callable[[Path, Path], None], Callable[[Path], None]]] = 
     "add-a-published-prm": (tiny_prm, check_example),
     "add-a-benchmark": (stepcheck, check_stepcheck),
     "add-a-kind-of-remote": (nothing, check_remote),
+    "use-another-base-model": (mistral, check_base),
 }
 """The files that each section needs in the copy, and a check of its result; in the order of the page."""
 

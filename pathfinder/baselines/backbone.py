@@ -64,11 +64,6 @@ def load_backbone(model: OpenedModel, dtype: str) -> PreTrainedModel:
     return backbone.to(device()).eval()  # type: ignore[no-any-return]
 
 
-def longest(config: Any) -> int:
-    """The longest prompt in tokens. A sliding window is a limit, because trees attend to all earlier tokens."""
-    return int(min(config.max_position_embeddings, getattr(config, "sliding_window", None) or 2**31))
-
-
 def adapter_scale(folder: Path) -> float:
     """The factor of an adapter's update, from its adapter_config.json.
 

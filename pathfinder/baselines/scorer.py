@@ -9,10 +9,10 @@ from itertools import groupby
 import torch
 
 from pathfinder.baselines.adapter import Method, Text
-from pathfinder.baselines.backbone import TOKENIZER, Shards, load_backbone, longest
+from pathfinder.baselines.backbone import TOKENIZER, Shards, load_backbone
 from pathfinder.core.steps import Candidates, RoundScorer, Solution, StepScore
 from pathfinder.models.folders import OpenedModel
-from pathfinder.models.model import DTYPES
+from pathfinder.models.model import DTYPES, longest
 from pathfinder.models.tokens import open_tokenizer
 from pathfinder.prm.readings import chunks, split
 from pathfinder.tree.layout import Backend, TreeBatch, backend_on, batch_trees

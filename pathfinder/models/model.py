@@ -89,6 +89,16 @@ def _refuse_other_weights(index: Path) -> None:
         raise DataError(f"{index}: names weights that are no safetensors files of its folder; fetch the model again")
 
 
+def longest(config: Any) -> int:
+    """The longest text in tokens that a model with this transformers configuration reads as a tree.
+
+    A sliding window is a limit, because a node of a tree sees all its ancestors.
+    """
+    most = 2**31
+    limits = (getattr(config, name, None) or most for name in ("max_position_embeddings", "sliding_window"))
+    return int(min(limits))
+
+
 @torch.no_grad()
 def add_labels(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast) -> list[str]:
     """Add the missing label tokens to tokenizer and model, and return those added.

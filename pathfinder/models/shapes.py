@@ -9,12 +9,13 @@ from typing import Any
 from ground.io import DataError, read_json
 from pathfinder.core.manifest import MANIFEST, downloaded_sources
 from pathfinder.core.params import Lora, Source
+from pathfinder.models.architectures import architecture_of
 from pathfinder.models.folders import open_model
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The size of a model, as its config.json describes it (Qwen2, Llama and similar decoders)."""
+    """The size of a model, as its config.json describes it (``architectures``)."""
 
     name: str
     hidden: int
@@ -117,6 +118,7 @@ def shape_of(config: Any, name: str) -> Shape:
         raise DataError(f"{name}: config.json is no object; fetch it again")
     heads, hidden = whole("num_attention_heads"), whole("hidden_size")
     size = whole("head_dim", hidden // heads)
+    known = architecture_of(config.get("model_type"))
     return Shape(
         name,
         hidden=hidden,
@@ -126,7 +128,7 @@ def shape_of(config: Any, name: str) -> Shape:
         key_width=whole("num_key_value_heads", heads) * size,
         vocabulary=whole("vocab_size"),
         tied=bool(config.get("tie_word_embeddings", False)),
-        biased=config.get("model_type") == "qwen2",
+        biased=known is not None and known.has_biases,
         head_width=size,
     )
 

@@ -94,8 +94,9 @@ def evaluate_prmbench(name: str, params: Params) -> str:
     evaluation = PRMBenchEvaluation(read_prmbench(RAW / "prmbench", settings.limit))
     solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
     scores = run_scores("prmbench", name, solutions, params)
-    preset = preset_of("prmbench", "official")
-    official = run_scores("prmbench", name, solutions, params, preset=preset, mode=Mode.FIRST)
+    official = run_scores(
+        "prmbench", name, solutions, params, preset=preset_of("prmbench", "official"), mode=Mode.FIRST
+    )
     both, pass1, published = RULES["prmbench"]
     answers = {
         rule: evaluation.answers(verdicts(official if rule == published else scores, rule, settings.threshold))

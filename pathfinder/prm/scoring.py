@@ -19,7 +19,7 @@ import torch
 from ground.io import DataError
 from pathfinder.core.steps import RoundScorer, Solution, StepScore
 from pathfinder.models.folders import OpenedModel
-from pathfinder.models.model import DTYPES, load_model
+from pathfinder.models.model import DTYPES, load_model, longest
 from pathfinder.prm.readings import (
     WAVE,
     Stop,
@@ -202,7 +202,7 @@ class TreeReader:
         passes = prompter.passes
         self._has_second = mode is Mode.BOTH and len(passes) == 2
         self._first = passes_for(mode, passes)[:1] if self._has_second else passes_for(mode, passes)
-        self._longest = int(getattr(model.config, "max_position_embeddings", 2**31))
+        self._longest = longest(model.config)
 
     def encode(self, queries: list[Query]) -> list[Encoded | None]:
         """The queries' prompts; None for one that is longer than the model's context."""

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import AutoConfig
 
-from ground.io import read_json
 from pathfinder.core.params import Train
 from pathfinder.models import launch, model, sharding, tokens
 from pathfinder.models.folders import open_model
@@ -43,8 +43,8 @@ def gathered_network(base: Path, tokenizer: Any, settings: Train, weights: dict[
 
 
 def positions(base: Path) -> int:
-    """The longest text that the model in ``base`` can read, in tokens; 0 if its config.json does not say."""
-    return int(read_json(base / "config.json").get("max_position_embeddings", 0))
+    """The longest text that the model in ``base`` can read as a tree, in tokens."""
+    return model.longest(AutoConfig.from_pretrained(base, trust_remote_code=False))
 
 
 def _whole(base: Path, tokenizer: Any, settings: Train, where: str | None) -> tuple[Any, list[str]]:

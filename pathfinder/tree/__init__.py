@@ -1,8 +1,8 @@
 """The tree engine: many prompts in one forward pass, with the numbers that each prompt would give by itself.
 
 A PRM asks two questions about every step of a solution: for its error labels and then, given these labels, whether it
-is correct. As separate prompts, 2n of them repeat the problem and all earlier steps. Here they share one tree. Read in
-this order:
+is correct. As separate prompts, 2n of them repeat the problem and all earlier steps. Here they share one tree
+(docs/method.md explains it with a drawing). Read in this order:
 
 1. ``passes`` turns a step into its prompts: one per pass and per combination of labels that the pass is given.
 2. ``tree`` merges the prompts of a problem into a trie. Its nodes are tokens in depth-first order, ``end[k]`` is the

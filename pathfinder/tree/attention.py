@@ -253,7 +253,7 @@ def read_logits(model: Any, batch: Any, cache: KVCache | None = None) -> Tensor:
     return model(  # type: ignore[no-any-return]
         input_ids=batch.input_ids,
         position_ids=batch.position_ids,
-        attention_mask={"full_attention": None},  # the plan is the mask; a dict keeps transformers from making one
+        attention_mask=None,  # the plan is the mask, and transformers makes none for attention of this name
         use_cache=False,
         logits_to_keep=batch.reads,
         tree=batch.plan,

@@ -2,7 +2,7 @@
 
 In the last layer only the readings need attention and the feed-forward block. The other nodes only contribute keys and
 values. The rotary embedding and the feed-forward block reuse their buffers. Weights and norms are the modules of the
-model. Only decoders whose structure is known are supported.
+model. It runs the decoders that ``models.architectures`` declares.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from typing import Any
 import torch
 from torch.nn.functional import silu
 
+from pathfinder.models.architectures import architecture_of
+
 KVCache = dict[int, tuple[torch.Tensor, torch.Tensor]]
 """Layer -> keys and values, each (key heads, slots, head size)."""
 
-_SUPPORTED = {"Qwen2ForCausalLM", "LlamaForCausalLM"}
-
 
 def supports(model: torch.nn.Module) -> bool:
-    """Return whether ``final_states`` can run this model: a known decoder, and gradients are off."""
+    """Return whether ``final_states`` can run this model: a declared decoder, unwrapped, without gradients."""
     config: Any = getattr(model, "config", None)
-    return not torch.is_grad_enabled() and type(model).__name__ in _SUPPORTED and config.hidden_act == "silu"
+    known = architecture_of(getattr(config, "model_type", None))
+    is_plain = known is not None and type(model).__name__ == known.causal and config.hidden_act == "silu"
+    return is_plain and not torch.is_grad_enabled()
 
 
 def final_states(model: torch.nn.Module, batch: Any, cache: KVCache | None) -> torch.Tensor:
