@@ -103,7 +103,7 @@ $(VLLM)/.installed: infra/requirements-vllm.lock | $(BIN)/uv
 doctor: $(STAMP)  ## check this machine, the Prefect server, the remote and the card, and name the remedies
 	@python -m infra.doctor
 
-gpu-day:  ## measure on an NVIDIA card, within 30 minutes, and write docs/gpu.md
+gpu-day:  ## measure on an NVIDIA card, within 30 minutes, and write tests/campaigns/gpu_day.md
 	@$(MAKE) --no-print-directory BUILD=cuda $(DEV_STAMP) data
 	@python -m infra.doctor
 	-@$(MAKE) --no-print-directory BUILD=cuda vllm

@@ -1,9 +1,9 @@
-"""Measure on an NVIDIA card, and write docs/gpu.md.
+"""Measure on an NVIDIA card, and write tests/campaigns/gpu_day.md.
 
 Run     python -m tests.campaigns.gpu_day              on a machine with a card, within 30 minutes; or `make gpu-day`
         python -m tests.campaigns.gpu_day --rehearse   the same parts on a CPU at a tiny size, within four minutes
 
-The parts are tests with the marker gpu, mostly in test_card.py, and the level replica (docs/replica.md). Each is a
+The parts are tests with the marker gpu, mostly in test_card.py, and the level replica (docs/world.md). Each is a
 process with a time limit and a log in .pathfinder/gpu_day/. The page is written after each part.
 """
 
@@ -33,7 +33,7 @@ from pathfinder.pages.page import markdown_table
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".pathfinder/gpu_day"
-PAGE = ROOT / "docs/gpu.md"
+PAGE = ROOT / "tests/campaigns/gpu_day.md"
 WORK = "PATHFINDER_GPU_DAY"
 """The variable that names the folder in which the parts share data, models and labels."""
 _CARD = "tests/campaigns/test_card.py"
@@ -78,25 +78,12 @@ PARTS = (
 )
 _UNREHEARSED = ("tests", "replica")
 _HEAD = f"""\
-# On a GPU
-
-For researchers with an NVIDIA card: the requirements, and the measurements on a card. [paper.md](paper.md) has the
-paper's experiment.
+# Measurements on a card
 
     make gpu-day                                   # on a machine with a card, within 30 minutes; writes this page
     python -m tests.campaigns.gpu_day --rehearse   # on a CPU at a tiny size; .pathfinder/gpu_day/rehearsal/gpu.md
 
-## What the machine needs
-
-| | |
-| --- | --- |
-| card | compute capability {CAPABILITY} or higher (A100, RTX 30 and newer), because the profiles use bfloat16 |
-| driver | {DRIVER} or newer: the wheels contain CUDA 13, which does not start with an older driver |
-| C compiler, Python.h | `sudo apt-get install gcc python3.11-dev`: Triton compiles the launchers of its kernels |
-| the environments | `make BUILD=cuda env` and `make vllm`, about 20 GB; both are hash-locked |
-
-`make doctor` checks each of these and prints the command that installs what is missing. A stage that needs the compiler
-stops with the same command. The wheels contain the CUDA libraries; no CUDA toolkit is needed.
+The card needs compute capability {CAPABILITY} and driver {DRIVER}, or newer ([docs/paper.md](../../docs/paper.md#install)).
 
 ## The parts
 

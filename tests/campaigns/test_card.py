@@ -1,4 +1,4 @@
-"""Measurements on a card: `make gpu-day` runs them and collects their figures (gpu_day.py, docs/gpu.md).
+"""Measurements on a card: `make gpu-day` runs them and collects their figures (gpu_day.py, tests/campaigns/gpu_day.md).
 
 The parameter ``cpu`` rehearses them at a tiny size; the kernels and the speed do so in every test run.
 """

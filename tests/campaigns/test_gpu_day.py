@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from ground.io import DataError
+from infra.doctor.cards import CAPABILITY, DRIVER
 from tests.campaigns import gpu_day
-from tests.campaigns.gpu_day import PAGE, PARTS, Part, marked_files, render
+from tests.campaigns.gpu_day import PAGE, PARTS, ROOT, Part, marked_files, render
 
 WORKS = """
 def test_one(record_property):
@@ -95,6 +96,12 @@ def test_the_committed_page_is_the_commands_own() -> None:
     assert text == render({}, {}) or "## The machine" in text
     for name in marked_files():
         assert f"`{name}`" in text
+
+
+def test_the_paper_page_states_the_requirements() -> None:
+    page = (ROOT / "docs/paper.md").read_text(encoding="utf-8")
+    assert f"| card | compute capability {CAPABILITY} or higher" in page
+    assert f"| driver | {DRIVER} or newer" in page
 
 
 def test_all_parts_fit_into_half_an_hour() -> None:

@@ -1,6 +1,6 @@
 """Scoring on a card, with compiled FlexAttention and cached trunks, equals the reference on the CPU.
 
-`make gpu-day` runs this on a machine with a card (docs/gpu.md).
+`make gpu-day` runs this on a machine with a card (tests/campaigns/gpu_day.md).
 """
 
 from __future__ import annotations

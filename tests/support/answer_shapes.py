@@ -1,6 +1,6 @@
 """The public list of shapes of a judge's answer, and how the parser reads each: python -m tests.support.answer_shapes.
 
-The command writes the table of docs/parser.md. A judge may answer in each shape, by itself or because a hostile step
+The command writes the table of tests/campaigns/answer_shapes.md. A judge may answer in each shape, by itself or because a hostile step
 provokes it. A reading is the three scores or the reason why there are none.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs/parser.md"
+PAGE = Path(__file__).parents[1] / "campaigns/answer_shapes.md"
 _BEGIN, _END = "<!-- shapes -->\n", "<!-- /shapes -->"
 
 SHAPES: tuple[tuple[str, str, str], ...] = (
