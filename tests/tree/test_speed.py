@@ -2,7 +2,7 @@
 
 Run: OMP_NUM_THREADS=1 pytest -m benchmarks -s tests/tree/test_speed.py
 
-With PATHFINDER_BENCHMARK_WRITE=1 the tables are written between their marks in docs/speed.md, and the
+With PATHFINDER_BENCHMARK_WRITE=1 the tables are written between their marks in docs/measurements.md, and the
 growth with the number of steps to docs/speed-growth.csv and docs/speed-growth.svg.
 """
 
@@ -73,7 +73,7 @@ def headline() -> Iterator[dict[str, list[str]]]:
     yield found
     if len(found) == 4:
         write(
-            _ROOT / "docs" / "speed.md",
+            _ROOT / "docs" / "measurements.md",
             "speed",
             table(("times as fast as published", "gsm8k", "math", "ten steps and more"), found),
         )
@@ -126,7 +126,7 @@ def test_scoring(setting: Setting, mirror: Path, headline: dict[str, list[str]])
             ("pass 1 with early stop at the gold label", published[stop] / ours[stop]),
         ):
             headline.setdefault(name, []).append(f"{ratio:.1f}")
-    write(_ROOT / "docs" / "speed.md", "scoring", table(headers, rows))
+    write(_ROOT / "docs" / "measurements.md", "scoring", table(headers, rows))
 
 
 def scored(setting: Setting, solutions: list[Solution], gold: list[int]) -> tuple[dict[str, float], dict[str, float]]:
@@ -197,7 +197,7 @@ def test_growth_with_steps(setting: Setting, mirror: Path) -> None:
         "ratio": [f"{official / mine:.1f}" for (_, official), (_, mine) in pairs],
     }
     write(
-        _ROOT / "docs" / "speed.md",
+        _ROOT / "docs" / "measurements.md",
         "growth",
         table(["steps", *(f"{count:.0f}" for count, _ in lines["trees"])], content),
     )
@@ -226,7 +226,7 @@ def test_search_rounds(setting: Setting, mirror: Path, headline: dict[str, list[
         ):
             rows.setdefault(name, []).append(f"{sum(published[:count]) / sum(mine[:count]):.1f}")
         headline.setdefault("search round of 8 candidates", []).append(f"{sum(published) / sum(cached):.1f}")
-    write(_ROOT / "docs" / "speed.md", "search", table(headers, rows))
+    write(_ROOT / "docs" / "measurements.md", "search", table(headers, rows))
 
 
 def searched(setting: Setting, solutions: list[Solution], others: list[str]) -> tuple[list[float], ...]:

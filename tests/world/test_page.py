@@ -48,7 +48,7 @@ def test_the_difficulty_section_shows_the_measurements(corpus: Path) -> None:
     assert to_html(page).count("<svg") == 1
 
 
-def test_the_documentation_page_equals_the_command_s_output(root: Path, world: Path) -> None:
+def test_the_committed_page_equals_the_command_s_output(root: Path, world: Path) -> None:
     """The difficulty section is not compared, because it needs the policy."""
-    written = (root / "docs/world_statistics.md").read_text(encoding="utf-8")
+    written = (root / "tests/world/statistics.md").read_text(encoding="utf-8")
     assert written.startswith(to_markdown(page_of(world)[0]).rstrip())
