@@ -78,7 +78,7 @@ Model = Annotated[
     str,
     typer.Option(
         help="Folder of the PRM, a repository of the Hub (ORG/NAME), or the name of a published PRM such as qwen-prm "
-        "(docs/baselines.md)."
+        "(docs/benchmarks.md)."
     ),
 ]
 

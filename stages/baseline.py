@@ -25,7 +25,7 @@ RAW = Path("artifacts/raw")
 
 
 @stage
-def main(system: Annotated[str, "a published PRM of docs/baselines.md"], benchmark: BenchmarkName) -> None:
+def main(system: Annotated[str, "a published PRM of docs/benchmarks.md"], benchmark: BenchmarkName) -> None:
     """Run the stage."""
     params = load_params()
     if system in CHECKPOINTS:

@@ -6,7 +6,7 @@ Writes  artifacts/train/{train,test}.parquet, artifacts/overlap/{overlap,steps,r
         artifacts/decisions.parquet, metrics/build.json
 Run     python -m stages.build [--part NUMBER/COUNT]
 
-With ``--part``, only that part of the search for near duplicates is done and stored for the stage (docs/scale.md); it
+With ``--part``, only that part of the search for near duplicates is done and stored for the stage (docs/data.md); it
 needs artifacts/steps and the benchmarks.
 
 A problem and its near duplicates are on the same side of the split (paper section 3.3; the published script splits

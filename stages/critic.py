@@ -5,7 +5,7 @@ Writes  artifacts/predictions/<benchmark>/<critic>.jsonl, metrics/<benchmark>/<c
 Run     python -m stages.critic critic-gpt-4o processbench
 
 A profile lists its judges under ``critics``. Answers are kept in ``.pathfinder/critics``, so the same command resumes
-after a kill, a server that was down (exit status 75) or a spent budget (69). See docs/critics.md.
+after a kill, a server that was down (exit status 75) or a spent budget (69). See docs/judge.md.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ RAW = Path("artifacts/raw")
 
 
 @stage
-def main(
-    name: Annotated[str, "an LLM judge of docs/critics.md"], benchmark: Literal["processbench", "prmbench"]
-) -> None:
+def main(name: Annotated[str, "an LLM judge of docs/judge.md"], benchmark: Literal["processbench", "prmbench"]) -> None:
     """Run the stage."""
     critic = critic_named(name)
     profile = load_params()

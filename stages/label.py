@@ -6,7 +6,7 @@ Run     python -m stages.label [--part NUMBER/COUNT]
 
 Each answer is kept in .pathfinder/label/<digest>/journal.jsonl on arrival, so the same command resumes after a kill, a
 server that was down (exit status 75: try again) or a spent budget (69: raise it). See docs/judge.md. With ``--part``,
-only that part of the prompts is answered, in a journal that the stage reads later (docs/scale.md).
+only that part of the prompts is answered, in a journal that the stage reads later (docs/data.md).
 """
 
 from __future__ import annotations

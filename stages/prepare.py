@@ -5,7 +5,7 @@ Writes  artifacts/steps/{trajectories,steps,quarantine,lines,dropped}.parquet, m
 Run     python -m stages.prepare [--part NUMBER/COUNT]
 
 docs/data.md compares the two presets. With ``--part``, only that part of the work is done and stored for the stage
-(docs/scale.md).
+(docs/data.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run reward-guided search (prm@n) and best of n with one PRM.
 
 Reads   artifacts/raw/search, artifacts/raw/models/policy, artifacts/predictions/sample.jsonl and models/<run> or, for
-        a published PRM (docs/baselines.md), artifacts/raw/models/<system>; params: score, search
+        a published PRM (docs/benchmarks.md), artifacts/raw/models/<system>; params: score, search
 Writes  artifacts/predictions/search/<run>.jsonl (the published script's rows),
         artifacts/predictions/best_of_n/<run>.jsonl, metrics/search/<run>.json (percent; docs/search.md)
 Run     python -m stages.search full
@@ -39,7 +39,7 @@ METRICS = Path("metrics/search")
 
 
 @stage
-def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/baselines.md"]) -> None:
+def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/benchmarks.md"]) -> None:
     """Run the stage."""
     system = SYSTEMS.get(run)
     folder = FETCHED / run if system else model_of(run)

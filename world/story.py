@@ -87,7 +87,7 @@ WORLDS = {
         Level("omnimath", (7, 9), 79, 0.35, tricky=0.36, doubles=0.12, scale=_RICH),
     ),
 }
-"""Two sizes with the same grammar and oracle (docs/replica.md compares them)."""
+"""Two sizes with the same grammar and oracle (docs/world.md compares them)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ def commands(root: Path, job: str, parts: int = 1) -> list[list[str]]:
     found = sizes(root, job)
     if parts > 1:
         if job not in _PARTS:
-            raise DataError(f"{job} has no parts; {', '.join(_PARTS)} have (docs/scale.md)")
+            raise DataError(f"{job} has no parts; {', '.join(_PARTS)} have (docs/data.md#parts-on-several-machines)")
         return [_command(found, [job], f"--array=1-{parts}"), _command(replace(found, gpus=0), [job], _AFTER)]
     if job != RUN or found.nodes == 1:
         return [_command(found, [job])]

@@ -24,7 +24,7 @@ def _systems(incomplete: str) -> list[str]:
 
 
 System = Annotated[
-    str | None, typer.Option(help="The published PRM in the folder (see docs/baselines.md).", autocompletion=_systems)
+    str | None, typer.Option(help="The published PRM in the folder (docs/benchmarks.md).", autocompletion=_systems)
 ]
 Rules = Literal["repaired", "official"]
 _CRITIC = "critic:"
@@ -37,8 +37,8 @@ def bench(
         str,
         typer.Argument(
             help="Folder of a PRM, a repository of the Hub, or the name of a published PRM such as qwen-prm "
-            "(docs/baselines.md). critic:NAME is a chat model that judges whole solutions, such as critic:GPT-4o "
-            "(docs/critics.md)."
+            "(docs/benchmarks.md). critic:NAME is a chat model that judges whole solutions, such as critic:GPT-4o "
+            "(docs/judge.md)."
         ),
     ] = "models/full",
     on: Annotated[

@@ -3,7 +3,7 @@
 ``python -m stages.prepare --part 2/3`` computes the second of three parts and writes only
 ``.pathfinder/parts/prepare/<digest>-2-of-3/``. The digest is that of everything that determines the result: inputs,
 parameters, code and locked packages. The stage itself uses the parts of its own digest, computes what they lack, and
-then deletes them. A part appears by one rename, so one that was killed leaves nothing. docs/scale.md shows the use.
+then deletes them. A part appears by one rename, so one that was killed leaves nothing. docs/data.md shows the use.
 """
 
 from __future__ import annotations

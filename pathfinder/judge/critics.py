@@ -1,7 +1,7 @@
 """LLM judges as baselines: a chat model reads a complete solution and names its errors.
 
 ProcessBench's critique prompt asks for the first incorrect paragraph, decided by majority vote; PRMBench's prompt asks
-for scores of every step. See docs/critics.md.
+for scores of every step. See docs/judge.md.
 
 Settings of the published runs: QwenLM/ProcessBench ``code/run_eval.py`` (greedy, or 8 votes at temperature 1 and top-p
 0.9; Qwen2.5-Math at 0.7, 0.8 and top-k 20), ssmisya/PRMBench ``mr_eval/models/{openai,gemini,vllm}_models.py``

@@ -1,7 +1,7 @@
 """Parse the judge's answer into three binary scores or a named reason, without ever guessing.
 
 Source: paper appendix "Data Annotation Prompt"; the preset "official" uses the expression of the published
-``run_inference.py``. The rules are in docs/parser.md.
+``run_inference.py``. The rules are in docs/judge.md.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class OpenedModel:
         """The folder of a part of the model, such as ``lora`` or ``tokenizer``; None if the model has no such part.
 
         The part is a folder below ``folder`` or, with the model, in the Hub's cache. A part of ``folder`` may itself
-        point to another repository (docs/baselines.md). Raises ``DataError`` if the cache lacks a file.
+        point to another repository (docs/benchmarks.md). Raises ``DataError`` if the cache lacks a file.
         """
         part = self.folder / name
         if (model := read_hub_model(part)) is not None:

@@ -24,7 +24,7 @@ from pathfinder.planning.estimates import Estimate, is_estimated
 
 _MACHINE = re.compile(r"(\d+) x (.+) \d+ GB(?: \(\w+ machines of (\d+)\))?")
 _DATA_GIB = 1.35
-"""Main memory of the stages between raw files and training set, for a million completions (docs/scale.md)."""
+"""Main memory of the stages between raw files and training set, for a million completions (docs/measurements.md)."""
 _PROCESS_GIB = 2.0
 """Main memory of one training process without weights: Python, torch and the driver's part; assumed."""
 _SERVER_GIB = 4.0

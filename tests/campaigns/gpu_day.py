@@ -83,7 +83,8 @@ _HEAD = f"""\
     make gpu-day                                   # on a machine with a card, within 30 minutes; writes this page
     python -m tests.campaigns.gpu_day --rehearse   # on a CPU at a tiny size; .pathfinder/gpu_day/rehearsal/gpu.md
 
-The card needs compute capability {CAPABILITY} and driver {DRIVER}, or newer ([docs/paper.md](../../docs/paper.md#install)).
+The card needs compute capability {CAPABILITY} and driver {DRIVER}, or newer
+([docs/paper.md](../../docs/paper.md#install)).
 
 ## The parts
 

@@ -2,7 +2,7 @@
 
     pytest -s tests/data/test_overlap_real.py
 
-prints the table of docs/notes/contamination.md.
+prints the overlap by class (docs/data.md, Text shared with benchmarks).
 """
 
 from __future__ import annotations

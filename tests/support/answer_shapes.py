@@ -1,7 +1,7 @@
 """The public list of shapes of a judge's answer, and how the parser reads each: python -m tests.support.answer_shapes.
 
-The command writes the table of tests/campaigns/answer_shapes.md. A judge may answer in each shape, by itself or because a hostile step
-provokes it. A reading is the three scores or the reason why there are none.
+The command writes the table of tests/campaigns/answer_shapes.md. A judge may answer in each shape, by itself or because
+a hostile step provokes it. A reading is the three scores or the reason why there are none.
 """
 
 from __future__ import annotations

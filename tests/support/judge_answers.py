@@ -2,7 +2,7 @@
 
 The parser must return a reason for a case without true scores. For a cut case it may return the true scores or a
 reason, but no other scores. A case is cut only after its last block has begun, because only then the text shows that it
-is cut (docs/parser.md).
+is cut (docs/judge.md).
 """
 
 from __future__ import annotations

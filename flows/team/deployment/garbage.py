@@ -100,7 +100,7 @@ def garbage(
 ) -> str:
     """Find, and on request delete, what no commit, branch, tag, workspace or published run names.
 
-    Parts of stages (docs/scale.md) can always be computed again, so every old one is garbage.
+    Parts of stages (docs/data.md) can always be computed again, so every old one is garbage.
 
     Args:
         where: The remote, the caches of the worker's folder, or both.

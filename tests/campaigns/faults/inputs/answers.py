@@ -1,7 +1,7 @@
 """Random answers of a judge: real shapes, mutations and injections, read by every parser of answers.
 
 ``known`` answers are made with their scores (tests/support/judge_answers.py). ``shape`` answers are public shapes
-(docs/parser.md) in other words, with injected blocks of other scores; they must be read as the public list says or be
+(answer_shapes.md) in other words, with injected blocks of other scores; they must be read as the public list says or be
 refused by name. ``noise`` answers are edited at random: they must be read as scores that they contain, or refused.
 """
 
