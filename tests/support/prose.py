@@ -1,6 +1,7 @@
 """Marked constructs: turns of phrase that a native technical writer would not use, counted per 1,000 words.
 
-Run     python -m tests.support.prose [PATH …]   list them; default: the code, the README and docs/
+Run     python -m tests.support.prose [PATH …]   list them with their rate; default: the code, README and docs/
+        python -m tests.support.prose --count    only the rate of each kind, in the code and in the pages
 
 Prose means Markdown outside code blocks, and the comments, docstrings and messages of Python and YAML files. The list
 grew from this project's own text. It catches habits, not every clumsy sentence.
@@ -13,6 +14,7 @@ import io
 import re
 import sys
 import tokenize
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -43,7 +45,14 @@ _MARKS = {
     "archaism": r"\b(nought|thereof|therein|wherein|whence|hither|likewise|thereby|betimes|meanwhile)\b",
     "borne / held against": r"\b(borne out|(held|holds?|hold) against)\b",
     "begun clause": r"\bthat (is|are) to be\b|\bis as (it|they) (is|are)\b",
+    "that of": r"\b(those|that) of\b",
+    "other for different": (
+        r"\banother form\b|\bother bytes\b|(?<!the )(?<!all )(?<!no )(?<!each )\bother (keys?|texts?|values?)\b"
+    ),
+    "shall": r"\bshall\b",
 }
+_HEADLESS = re.compile(r"(What|Whether|Of) [^?]*$")
+"""The beginning of a docstring without a verb or a subject."""
 MARKS = {name: re.compile(pattern, re.IGNORECASE if name != "of first" else 0) for name, pattern in _MARKS.items()}
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]+")
 _CODE = re.compile(r"``[^`]*``|`[^`]*`|https?://\S+")
@@ -55,6 +64,7 @@ class Text(NamedTuple):
     file: str
     line: int
     text: str
+    opens_docstring: bool = False
 
 
 class Mark(NamedTuple):
@@ -71,9 +81,9 @@ def prose_of(path: Path) -> Iterator[Text]:
     name = path.relative_to(ROOT).as_posix() if path.is_relative_to(ROOT) else path.name
     source = path.read_text(encoding="utf-8")
     found = {".py": _python, ".md": _markdown}.get(path.suffix, _comments)(source)
-    for line, text in found:
+    for line, text, opens_docstring in found:
         if clean := _CODE.sub(" ", text).strip():
-            yield Text(name, line, clean)
+            yield Text(name, line, clean, opens_docstring)
 
 
 def marks_in(texts: Iterable[Text]) -> Iterator[Mark]:
@@ -82,6 +92,8 @@ def marks_in(texts: Iterable[Text]) -> Iterator[Mark]:
         for kind, pattern in MARKS.items():
             for _ in pattern.finditer(text.text):
                 yield Mark(text.file, text.line, kind, text.text)
+        if text.opens_docstring and _HEADLESS.match(text.text):
+            yield Mark(text.file, text.line, "headless docstring", text.text)
 
 
 def words_in(texts: Iterable[Text]) -> int:
@@ -101,33 +113,50 @@ def pages() -> list[Path]:
     return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-def _python(source: str) -> Iterator[tuple[int, str]]:
+def _python(source: str) -> Iterator[tuple[int, str, bool]]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string.lstrip("# ")
-    for node in ast.walk(ast.parse(source)):
+            yield token.start[0], token.string.lstrip("# "), False
+    tree = ast.parse(source)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
             for offset, line in enumerate(node.value.splitlines()):
-                yield node.lineno + offset, line
+                yield node.lineno + offset, line, offset == 0 and id(node) in docstrings
 
 
-def _markdown(source: str) -> Iterator[tuple[int, str]]:
+def _markdown(source: str) -> Iterator[tuple[int, str, bool]]:
     fenced = False
     for number, line in enumerate(source.splitlines(), start=1):
         if line.startswith("```"):
             fenced = not fenced
         elif not fenced and not line.startswith("    "):
-            yield number, line
+            yield number, line, False
 
 
-def _comments(source: str) -> Iterator[tuple[int, str]]:
+def _comments(source: str) -> Iterator[tuple[int, str, bool]]:
     for number, line in enumerate(source.splitlines(), start=1):
         if (found := re.search(r"(?:#|\bdesc:)\s?(.*)", line)) is not None:
-            yield number, found[1]
+            yield number, found[1], False
+
+
+def _tests() -> list[Path]:
+    return sorted((ROOT / "tests").rglob("*.py"))
+
+
+def _count(title: str, texts: list[Text]) -> None:
+    words, kinds = words_in(texts), Counter(mark.kind for mark in marks_in(texts))
+    print(f"{title}: {words:,} words, {kinds.total()} marks, {1000 * kinds.total() / words:.2f} per 1,000")
+    for kind, number in kinds.most_common():
+        print(f"  {kind:22} {number:4} {1000 * number / words:6.2f}")
 
 
 def main() -> None:
-    """List the marks and the rate."""
+    """List the marks and the rate, or count the kinds."""
+    if sys.argv[1:] == ["--count"]:
+        for title, paths in (("code", sources()), ("tests", _tests()), ("pages", pages())):
+            _count(title, [text for path in paths for text in prose_of(path)])
+        return
     named = [Path(word).resolve() for word in sys.argv[1:]]
     paths = [file for path in named for file in ([path] if path.is_file() else sorted(path.rglob("*.py")))]
     texts = [text for path in paths or [*sources(), *pages()] for text in prose_of(path)]
