@@ -42,7 +42,7 @@ _TRANSIENT = re.compile(
 _FULL = re.compile(r"disk I/O error|database or disk is full|No space left on device|File too large|quota exceeded")
 # Python 3.11 keeps a compiled module of which a full disk took only the first part, and every later import fails.
 _CUT = re.compile(r"marshal data too short|bad marshal data")
-# What DVC says before it decides about a stage; everything after that may be the stage's own output.
+# The lines that DVC prints before it decides about a stage; later lines may be the stage's own output.
 _STATES: tuple[tuple[str, State], ...] = (
     ("Stage '{}' didn't change", "up to date"),
     ("Stage '{}' is cached", "restored"),

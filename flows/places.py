@@ -60,6 +60,6 @@ class Places:
 
 
 def places(dvc: Dvc, graph: Graph, address: str) -> Places:
-    """The places that the first wing has, or else the folder of the run alone."""
+    """The places that the first wing has, or else only the folder of the run."""
     found: Places | None = next((wing.places(dvc, graph, address) for wing in wings()), None)
     return found or Places(dvc, graph, address)

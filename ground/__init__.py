@@ -1,1 +1,1 @@
-"""What both wings are built on: files, text, settings, remote storage. It knows neither a PRM nor DVC."""
+"""The ground of all wings: files, text, settings, remote storage. It knows neither a PRM nor DVC."""

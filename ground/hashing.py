@@ -28,7 +28,7 @@ class Digest:
 
     @property
     def is_folder(self) -> bool:
-        """Whether the path is a folder."""
+        """True if the path is a folder."""
         return self.md5.endswith(".dir")
 
     def as_json(self) -> dict[str, object]:
@@ -42,8 +42,8 @@ class Digest:
 def digest_path(path: Path) -> Digest:
     """Digest a file or a folder; raises ``FileNotFoundError`` if it does not exist.
 
-    The md5 of a folder is that of DVC's ``.dir`` object, the JSON list of its files sorted by path. Its sha256 is that
-    of the same list with sha256 instead of md5.
+    The md5 of a folder is the md5 of DVC's ``.dir`` object, the JSON list of its files sorted by path. Its sha256 is
+    computed from the same list with sha256 instead of md5.
     """
     if not path.is_dir():
         return _digest_file(path)

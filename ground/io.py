@@ -233,7 +233,7 @@ def _lock(descriptor: int, how: int) -> bool:
 def remove(path: Path) -> None:
     """Remove a file, or a folder with all that is in it, if it exists.
 
-    What one failing call leaves goes with the second attempt. What an unwritable disk keeps is no error.
+    The second attempt removes the files that one failing call leaves. Files that an unwritable disk keeps are no error.
     """
     for _ in range(2):
         if path.is_dir() and not path.is_symlink():
@@ -381,7 +381,7 @@ def write_parquet(path: Path, frame: pl.DataFrame) -> None:
 def read_parquet(
     path: Path, schema: dict[str, Any] | None = None, reduce: Callable[[pl.LazyFrame], pl.LazyFrame] | None = None
 ) -> pl.DataFrame:
-    """Read a frame; raises ``DataError`` if it is missing or its columns are not exactly those of ``schema``.
+    """Read a frame; raises ``DataError`` if it is missing or its columns are not exactly the columns of ``schema``.
 
     With ``reduce``, the file is read in parts, and memory holds only what ``reduce`` makes of them.
     """

@@ -1,4 +1,4 @@
-"""What a stage tells the recorder of its run. Without a recorder nothing happens, so that the method runs anywhere.
+"""Notes from a stage to the recorder of its run. Without a recorder nothing happens, so that the method runs anywhere.
 
 A recorder calls ``listen``. It sets ``NOTES`` and ``REPORTER`` in the environment, so that the processes that a stage
 starts reach it as well.

@@ -58,7 +58,7 @@ class Kind:
     credentials: str = "the AWS_* credentials"
 
     def endpoint(self, given: str = "") -> str:
-        """The address of the server: that of the environment, else ``given``, else ``server``."""
+        """The address of the server: the environment's, else ``given``, else ``server``."""
         return os.environ.get(self.variable, "").strip() or given or self.server
 
 

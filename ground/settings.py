@@ -17,7 +17,7 @@ from ground.text import dotted, printable
 
 RESTORE = "restore it with `git checkout`"
 TRUST = "set {} to the certificate of its authority"
-"""What to do about a certificate that is not trusted, with the variable that the client reads."""
+"""The remedy for a certificate that is not trusted, with the variable that the client reads."""
 
 
 class Section(BaseModel):
@@ -137,7 +137,7 @@ def require_certificate(error: BaseException, where: str, variable: str = "SSL_C
 
 
 def certificate_fault(error: BaseException) -> str:
-    """What is wrong with the server's certificate if that caused ``error``, which clients wrap; otherwise empty."""
+    """The fault of the server's certificate if it caused ``error``, which clients wrap; otherwise empty."""
     cause = caused_by(error, ssl.SSLCertVerificationError)
     return f"the server's certificate is not trusted ({cause.verify_message})" if cause else ""
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 _FREE = "free space on its disk (`df -h`, `ulimit -f`), then run the command again"
-_MEMORY = "free memory, or raise the limit (`ulimit -v`, or that of the job or container), then run the command again"
+_MEMORY = "free memory, or raise the limit (`ulimit -v`, or the job's or container's), then run the command again"
 _REMEDIES = {
     errno.ENOSPC: _FREE,
     errno.EDQUOT: _FREE,
@@ -32,7 +32,7 @@ _REMEDIES = {
     errno.ENFILE: "allow more open files (`sysctl fs.file-max`)",
     errno.ENOMEM: _MEMORY,
 }
-"""What to do after an error of the operating system whose cause is the machine, never the code."""
+"""The remedy for an error of the operating system whose cause is the machine, never the code."""
 _NO_MEMORY = re.compile(
     r"(can't|cannot) allocate memory|out of memory|can't start new thread|failed to map segment", re.IGNORECASE
 )
@@ -70,7 +70,7 @@ def first_problem(error: ValidationError) -> str:
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Whether to write colour codes to ``stream``: only to a terminal, and not if ``NO_COLOR`` is set."""
+    """True if colour codes may be written to ``stream``: only to a terminal, and not if ``NO_COLOR`` is set."""
     return stream.isatty() and "NO_COLOR" not in os.environ
 
 
@@ -88,13 +88,13 @@ def plain_message(error: object) -> str | None:
 
 
 def lacks_memory(error: object) -> bool:
-    """Whether an error says that memory is short."""
+    """True if an error says that memory is short."""
     is_library = isinstance(error, RuntimeError | ImportError)
     return isinstance(error, MemoryError) or (is_library and _NO_MEMORY.search(str(error)) is not None)
 
 
 def remedy_in(message: str) -> str | None:
-    """What to do after an error of the operating system that another program printed; ``None`` for other messages."""
+    """The remedy for an error of the operating system that another program printed; ``None`` for other messages."""
     found = _ERRNO.search(message)
     return _REMEDIES.get(int(found[1])) if found else None
 
@@ -103,7 +103,7 @@ def remedy_in(message: str) -> str | None:
 def errors_without_traceback() -> Iterator[None]:
     """Print an error of the block that needs no traceback on standard error, and raise ``SystemExit`` instead.
 
-    The status is that of a ``PathfinderError``, and 1 for an error of the machine.
+    A ``PathfinderError`` has its own status; an error of the machine has 1.
     """
     try:
         yield

@@ -4,7 +4,7 @@ Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, score
 Writes  artifacts/predictions/sample.jsonl, metrics/sample.json (percent; docs/search.md)
 Run     python -m stages.sample
 
-Temperature and top-p are those of the search, so that the results are comparable.
+Temperature and top-p are the search's, so that the results are comparable.
 """
 
 from __future__ import annotations

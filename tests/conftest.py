@@ -64,7 +64,7 @@ def _waits(item: pytest.Item, named: set[str]) -> bool:
 
 
 def is_left_out(name: str, markers: set[str], named: set[str]) -> bool:
-    """Whether a test has a marker of ``ON_REQUEST`` and is not among those ``named`` on the command line."""
+    """True if a test has a marker of ``ON_REQUEST`` and is not among those ``named`` on the command line."""
     return name not in named and not markers.isdisjoint(ON_REQUEST)
 
 

@@ -137,7 +137,7 @@ def test_stages_are_exactly_those_of_the_pipeline() -> None:
 
 
 def every_stage() -> list[Stage]:
-    """The stages of dvc.yaml, those of empty lists in params.yaml included."""
+    """The stages of dvc.yaml, including the stages of empty lists in params.yaml."""
     content = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
     return [Stage(stage, body["cmd"], (), (), ()) for stage, body in content["stages"].items()]
 
@@ -150,7 +150,7 @@ def test_imports_point_one_way(path: Path) -> None:
 
 
 def may_import(own: str, file: str) -> bool:
-    """Whether the wings and, within the method, the rooms allow an import."""
+    """True if the wings and, within the method, the rooms allow an import."""
     if wing(file) == "evidence" and wing(own) in ("stages", "world"):
         return file == STAGE
     if wing(file) == "extras" and own.startswith("flows/team/"):

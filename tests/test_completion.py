@@ -26,7 +26,7 @@ needs_bash = pytest.mark.skipif(BASH is None, reason="no bash on this machine")
 
 
 def words_for(typed: str) -> list[str]:
-    """What the command offers for the last of the typed words."""
+    """The completions that the command offers for the last of the typed words."""
     words = ["pathfinder", *typed.split(" ")]
     asked = {"_PATHFINDER_COMPLETE": "complete_bash", "COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
     done = CliRunner().invoke(APP, [], env=asked, prog_name="pathfinder")

@@ -23,7 +23,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def broken(page: Path, anchor: str) -> bool:
-    """Whether a link to this page, with or without an anchor, leads nowhere."""
+    """True if a link to this page, with or without an anchor, leads nowhere."""
     return not page.exists() or (bool(anchor) and anchor not in anchors(page))
 
 

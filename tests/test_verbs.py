@@ -1,4 +1,4 @@
-"""What holds for every verb of the command: help, ``--json`` with documented keys, and errors of one line."""
+"""Every verb of the command has help, ``--json`` with documented keys, and errors of one line."""
 
 from __future__ import annotations
 

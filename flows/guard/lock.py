@@ -140,7 +140,7 @@ def left_by(root: Path) -> Holder | None:
 
 
 def _left(handle: IO[str], root: Path) -> Holder | None:
-    """The entry of a run in this folder; the entry in a copy of the file is about a run elsewhere, which may go on."""
+    """The entry of a run in this folder; a copied file has the entry of a run elsewhere, which may continue."""
     holder = _read(handle)
     return holder if holder and processes.is_of_folder(holder.place, root) else None
 

@@ -93,10 +93,10 @@ def _place_lock(root: Path, guard: Guard, entry: Entry, force: bool) -> str:
     """Put the run's dvc.lock in place; returns what was done."""
     target, content = root / MAIN_LOCK, guard.lock_file(entry).read_bytes()
     if target.exists() and target.read_bytes() == content:
-        return "is that of the run"
+        return "is the run's"
     published = [guard.published.file("locks", f"{each.manifest.dvc_lock}.lock") for each in guard.entries]
     is_known = target.exists() and any(file.read_bytes() == target.read_bytes() for file in published if file.exists())
     if git("status", "--porcelain", "--", MAIN_LOCK, root=root) and not is_known and not force:
         raise DataError(f"{MAIN_LOCK}: has changes that no published run made; commit them, or replace it with --force")
     write_bytes(target, content)
-    return "replaced by that of the run"
+    return "replaced by the run's"

@@ -1,4 +1,4 @@
-"""What is wrong with this machine or with a team's set-up: one line per check, with its remedy.
+"""Check this machine and a team's set-up: one line per check, with its remedy.
 
 Run     python -m infra.doctor   exit status 1 if something is wrong
 """

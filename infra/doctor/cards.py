@@ -90,7 +90,7 @@ def vllm_finding() -> Finding:
 
 
 def profile_finding(root: Path, found: Sequence[Card]) -> Finding | None:
-    """What the active profile lacks on these cards, as `pathfinder plan --gpu` says it; None if it lacks nothing.
+    """The memory that the active profile lacks here, as `pathfinder plan --gpu` says it; None if it lacks nothing.
 
     None as well without a valid params.yaml, which the check of the disks reports.
     """

@@ -1,4 +1,4 @@
-"""This machine's clock compared with that of a server: a store refuses requests whose times are minutes off."""
+"""This machine's clock, compared with a server's clock: a store refuses requests whose times are minutes off."""
 
 from __future__ import annotations
 

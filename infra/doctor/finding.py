@@ -16,7 +16,7 @@ class Finding:
 
     @property
     def is_wrong(self) -> bool:
-        """Whether the set-up does not work until someone follows the remedy."""
+        """True if the set-up does not work until someone follows the remedy."""
         return bool(self.remedy) and not self.optional
 
     def line(self) -> str:

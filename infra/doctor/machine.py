@@ -26,12 +26,12 @@ GIT_LOCK_S = 600.0
 
 
 def findings(root: Path) -> list[Finding]:
-    """What is wrong on this machine and in this folder."""
+    """Check this machine and this folder."""
     return [*project(root), *disks(root), *stale(root)]
 
 
 def project(root: Path) -> list[Finding]:
-    """What would end a run in this folder before its first stage; nothing if all is in order."""
+    """Find what would end a run in this folder before its first stage; nothing if all is in order."""
     if not (root / "dvc.yaml").is_file():
         return []
     try:
@@ -45,7 +45,7 @@ def project(root: Path) -> list[Finding]:
 
 
 def disks(root: Path) -> list[Finding]:
-    """Whether each disk has room for the active profile, as `pathfinder plan --gpu` estimates it."""
+    """Check that each disk has room for the active profile, as `pathfinder plan --gpu` estimates it."""
     if not (root / PARAMS_FILE).is_file():
         return [disk(root)]
     try:
@@ -67,7 +67,7 @@ def _room(room: Room, profile: str) -> Finding:
 
 
 def disk(root: Path, needed_gb: float = SPACE_GB) -> Finding:
-    """Whether the folder's disk has ``needed_gb`` GB left."""
+    """Check that the folder's disk has ``needed_gb`` GB left."""
     free = shutil.disk_usage(root).free / _GB
     # Not `dvc gc`, which deletes what commits and published runs name.
     remedy = f"{needed_gb:.0f} GB are needed: the deployment `garbage` shrinks .dvc/cache (docs/operations.md)"

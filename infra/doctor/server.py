@@ -19,7 +19,7 @@ _WAIT_S = 10.0
 
 
 def findings(root: Path) -> list[Finding]:
-    """What is wrong with the server that ``PREFECT_API_URL``, Prefect's profile or this folder names."""
+    """Check the server that ``PREFECT_API_URL``, Prefect's profile or this folder names."""
     running = server.recorded(root, "server")
     url = server.named() or (running.url if running else None)
     if url is None:
@@ -42,7 +42,7 @@ def findings(root: Path) -> list[Finding]:
 
 
 def compare(theirs: str, ours: str, url: str) -> Finding:
-    """Whether server and client have the same version; Prefect promises nothing for a client newer than its server."""
+    """Check that server and client have one version; Prefect promises nothing for a client newer than its server."""
     remedy = "" if theirs == ours else f"this environment has Prefect {ours}: install one version in both places"
     return Finding("server", f"{url}, Prefect {theirs}", remedy)
 

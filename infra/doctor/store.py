@@ -1,4 +1,4 @@
-"""What results need: a key that signs them, and a reachable remote with conditional writes and the same time."""
+"""Check what results need: a key that signs them, and a reachable remote with conditional writes and the same time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WAIT_S = 10.0
 
 
 def findings(root: Path) -> list[Finding]:
-    """What is wrong with the store that ``PATHFINDER_REMOTE`` names; the local folder is always in order."""
+    """Check the store that ``PATHFINDER_REMOTE`` names; the local folder is always in order."""
     address = os.environ.get(REMOTE, "").strip()
     if not address:
         return [Finding("remote", f"the local folder {DEFAULT}")]
@@ -40,7 +40,7 @@ def findings(root: Path) -> list[Finding]:
 
 
 def key() -> Finding:
-    """Whether this user's keys, which are made on first use, can sign a run."""
+    """Check that this user's keys, which are made on first use, can sign a run."""
     try:
         return Finding("key", f"{key_id(own_public_keys()[0])[:12]} in {key_file()} signs")
     except DataError as error:
@@ -48,7 +48,7 @@ def key() -> Finding:
 
 
 def writes(store: Store) -> Finding:
-    """Whether exactly one of several writers can create an object."""
+    """Check that exactly one of several writers can create an object."""
     if creates_exclusively(store):
         return Finding("writes", "exactly one of several writers creates an object")
     remedy = "use a store with conditional writes (If-None-Match), or let one run at a time publish"

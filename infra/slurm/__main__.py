@@ -71,7 +71,7 @@ def _command(found: Sizes, job: Sequence[str], *options: str) -> list[str]:
 
 def _submit(command: list[str]) -> str:
     """The number of the submitted job; raises ``DataError`` with the message of sbatch."""
-    Path(".pathfinder").mkdir(exist_ok=True)  # the log is there
+    Path(".pathfinder").mkdir(exist_ok=True)  # Slurm writes the log there
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError as error:

@@ -1,4 +1,4 @@
-"""The size of a job: what the active profile's plan needs on its own machine, and the times of resources.yaml."""
+"""Size a job by the active profile's plan on its own machine and by the times of resources.yaml."""
 
 from __future__ import annotations
 

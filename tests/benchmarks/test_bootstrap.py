@@ -91,7 +91,7 @@ def test_the_interval_whose_confidence_is_one_minus_p_touches_zero(sign: int) ->
 
 
 def test_freedom_follows_satterthwaite() -> None:
-    """Two parts with 2 and 3 seeds whose problems do not vary: the interval is that of Welch's t."""
+    """Two parts with 2 and 3 seeds whose problems do not vary: the interval is the interval of Welch's t."""
     left, right = np.array([1.0, 3.0]), np.array([2.0, 5.0, 11.0])
     parts = [np.repeat(left[:, None], 5, axis=1), -np.repeat(right[:, None], 5, axis=1)]
     parts[0][:, 1] += [5, -5]  # a resample in which the seeds differ more

@@ -26,7 +26,7 @@ FILES = {f"{DATA}/corpus/one.txt": "one\n", f"{RAW}/corpus/one.txt": "one\n", f"
 PRETRAINED = "artifacts/pretraining/quickstart/shipped/corpus"
 """The out that data/corpus is a copy of."""
 NOTE = "note: .pathfinder/lineage: no record of the run in dvc.lock (world)"
-"""What every check says: nobody has the record of the run that made the shipped data."""
+"""The note of every check: nobody has the record of the run that made the shipped data."""
 SOUND = "2 of 2 stages attested by 1 key; workspace, cache, remote storage read; no git repository"
 """The summary of a check of the project as it was written."""
 _MAIN: dict[str, dict[str, Any]] = {
@@ -77,7 +77,7 @@ def write_locks(folder: Path) -> None:
 
 
 def claim(folder: Path, path: str) -> dict[str, Any]:
-    """What a lock states about a path."""
+    """The entry of a lock about a path."""
     digest = digest_path(folder / path)
     return {"path": path, "md5": digest.md5, "size": digest.size}
 

@@ -128,7 +128,7 @@ def follow_with_s3(folder: Path) -> tuple[int, list[str]]:
         for path in (path for path in (folder / "bucket").rglob("*") if path.is_file()):
             store.put(path.relative_to(folder / "bucket").as_posix(), path.read_bytes())
         environment = {"BUCKET": address, "KEY": str(folder / "runner.pem"), "AWS_ENDPOINT_URL": endpoint}
-        home = ["env", f"HOME={folder}"]  # uv needs that of the user
+        home = ["env", f"HOME={folder}"]  # uv needs the user's
         done = run_isolated(
             AWS, [*home, *SHELL], os.environ | {"PATH": OUTSIDE, **credentials, **environment}, folder / "clone"
         )

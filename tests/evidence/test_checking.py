@@ -1,4 +1,4 @@
-"""What `check` says about the files of a small project, one difference at a time; ``test_evidence``: about its records.
+"""Findings of `check` about the files of a small project, one difference at a time (records: ``test_evidence``).
 
 The project takes milliseconds, so `make mutate` can try each change of ``evidence/audit/check.py`` on these tests.
 ``test_check`` and ``test_tampering`` run DVC.

@@ -1,4 +1,4 @@
-"""What `check` says about the records of a small project: what they attest, who signed them, and who edited them."""
+"""Findings of `check` about the records of a small project: what they attest, who signed them, and who edited them."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def test_pull_restores_and_attests_every_stage(clone: Path, project: Path, monke
     assert report.findings == []
     assert report.summary().startswith("3 of 3 stages attested by 1 key; ")
     assert report.summary().endswith(" clean")
-    assert "dvc.lock: is that of the run" in list(restored.lines())
+    assert "dvc.lock: is the run's" in list(restored.lines())
     assert dvc(clone, "status") == "Data and pipelines are up to date.\n"
     monkeypatch.chdir(clone)
     again = CliRunner().invoke(flows.cli.app, ["pull", "--json"])
@@ -250,13 +250,13 @@ def test_a_changed_lock_is_kept_unless_forced(clone: Path, project: Path) -> Non
     replace(clone / "dvc.lock", "rate: 0.5", "rate: 0.7")
     with pytest.raises(DataError, match=r"dvc\.lock: has changes that no published run made"):
         restore.pull(clone)
-    assert restore.pull(clone, force=True).lock == "replaced by that of the run"
+    assert restore.pull(clone, force=True).lock == "replaced by the run's"
     assert (clone / "dvc.lock").read_bytes() == (project / "dvc.lock").read_bytes()
 
 
 @pytest.mark.parametrize("clone", ["far"], indirect=True)
 def test_a_stage_is_restored_only_from_a_run_that_the_log_names(clone: Path, project: Path, published: Path) -> None:
-    """What ``run --pull`` does before each stage: the outs come from the run cache, but not from a planted entry."""
+    """The work of ``run --pull`` before each stage: the outs come from the run cache, but not from a planted entry."""
     (clone / "dvc.lock").unlink()
     guard, stages = Guard(clone), read_pipeline(clone)
     dvc(clone, "config", "-q", "--local", "core.remote", "nowhere")

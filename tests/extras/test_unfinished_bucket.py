@@ -59,7 +59,7 @@ def training(folder: Path, root: Path, remote: str) -> subprocess.Popen[str]:
 
 
 def names_checkpoint(sent: Store) -> bool:
-    """Whether a list of files in the bucket names a whole checkpoint: the last file of one has the digests."""
+    """True if a list of files in the bucket names a whole checkpoint: the last file of one has the digests."""
     lists = [key for key in sent.keys("train/") if key.endswith("/state.json")]
     whole = re.compile(rb"checkpoint-\d+/part-[^/\"]*\.json")
     return any(whole.search(payload) for payload in map(decoded, map(sent.read, lists)))

@@ -1,4 +1,4 @@
-"""What the asset events say; test_reproduce.py tests that they reach a server."""
+"""The content of the asset events; test_reproduce.py tests that they reach a server."""
 
 from __future__ import annotations
 

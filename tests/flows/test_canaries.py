@@ -28,7 +28,7 @@ RECORD = """
 from evidence.record.environment import describe_environment
 pathlib.Path("metrics/environment.json").write_text(json.dumps(describe_environment()))
 """
-"""What a stage of the pipeline writes into its record."""
+"""The part of the record that a stage of the pipeline writes."""
 
 
 @pytest.mark.campaign

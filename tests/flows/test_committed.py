@@ -80,7 +80,7 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(project: Path, score: float = 88.0, **changes: str) -> list[str]:
-    """What is said after a run that changed these digests and has this score."""
+    """The message after a run that changed these digests and has this score."""
     (project / "dvc.lock").write_text(text_of(lock_of(**changes)), encoding="utf-8")
     (project / "reports").mkdir(exist_ok=True)
     cells = {"processbench": {"value": score, "low": 0.0, "high": 100.0}, "prmbench": "–", "search": "–"}

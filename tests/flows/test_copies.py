@@ -144,7 +144,7 @@ class World:
         self.random.choice([Clone.up, Clone.down, Clone.run])(copy)
 
     def _restore(self, clone: Clone) -> None:
-        """A backup replaces a folder whose processes run; they are not those of the new folder."""
+        """A backup replaces a folder whose processes run; they do not belong to the new folder."""
         root, backup = clone.root, shutil.copytree(clone.root, self.path())
         old = Clone(root, clone.started)
         self.lost.append(old)

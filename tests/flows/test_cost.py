@@ -1,4 +1,4 @@
-"""What Prefect and the flow cost besides DVC and the stages: 33 stages on a live server, run and up to date."""
+"""The cost of Prefect and the flow besides DVC and the stages: 33 stages on a live server, run and up to date."""
 
 from __future__ import annotations
 

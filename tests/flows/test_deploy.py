@@ -65,7 +65,7 @@ class Deployed:
         return str(self.post(f"deployments/{deployment['id']}/create_flow_run", parameters=parameters)["id"])
 
     def schedule(self) -> tuple[bool, str]:
-        """Whether the schedule of the nightly is active, and its times."""
+        """The state of the nightly's schedule (active or not), and its times."""
         (found,) = self.deployment("nightly")["schedules"]
         return found["active"], found["schedule"]["cron"]
 

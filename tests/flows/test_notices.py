@@ -40,7 +40,7 @@ from tests.support.servers import JSONHandler, private_tls, serving
 _STORED_S = 5  # the server writes the states of tasks every few seconds
 SLEEPS = "time.sleep(600)\n"
 ADDRESS, BLOCK, OFF = (words[1:] for words in commands("Notices", "python "))
-"""What docs/operations.md says, with the name of the receiver at the end."""
+"""The commands of docs/operations.md, with the name of the receiver at the end."""
 HARSH = 'He said "no" {{ event.id }} <b>'
 FAILS = f"""\
 for number in range(30):

@@ -1,6 +1,6 @@
 """docs/operations.md: its commands work, its tables are valid, and every path exists.
 
-The commands for one machine are run by tests/flows/test_deploy.py, those of the notices by tests/flows/test_notices.py.
+tests/flows/test_deploy.py runs the commands for one machine, and tests/flows/test_notices.py the commands for notices.
 """
 
 from __future__ import annotations

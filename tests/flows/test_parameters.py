@@ -16,7 +16,7 @@ from tests.flows.conftest import ROOT
 
 DEPLOYMENTS = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
 COMMIT = "0" * 40
-# What the page sends: the values of its form, in JSON.
+# The request of the page: the values of its form, in JSON.
 GIVEN: dict[str, dict[str, Any]] = {
     "nightly": {
         "branch": "main",

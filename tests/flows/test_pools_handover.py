@@ -1,4 +1,4 @@
-"""What passes between the flow and a worker: committed code, inputs, and results that are checked before they count."""
+"""Handover between the flow and a worker: committed code, inputs, and results that are checked before they count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run cannot work with is one line that names file and remedy, before a server is started."""
+"""A run that cannot start says so in one line with file and remedy, before it starts a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests see of processes and of files that others write."""
+"""Watch processes, and files that others write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flows import processes
 
 
 def soon(condition: Callable[[], object], seconds: float = 30.0) -> bool:
-    """Whether a condition holds now or within ``seconds``."""
+    """True if a condition holds now or within ``seconds``."""
     deadline = time.monotonic() + seconds
     while not (found := condition()) and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -32,7 +32,7 @@ def alive(pid: int) -> bool:
 
 
 def gone(pid: int, seconds: float = 30.0) -> bool:
-    """Whether a process has ended or ends within ``seconds``."""
+    """True if a process has ended or ends within ``seconds``."""
     return soon(lambda: not alive(pid), seconds)
 
 

@@ -1,4 +1,4 @@
-"""What an offline audit of the locked packages can show: exact versions, hashes, no other source, known licences."""
+"""An offline audit of the locked packages: exact versions, hashes, no other source, known licences."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ STARTED_BY_CODE = {
     "tests.campaigns.faults.shim.server",
     "tests.campaigns.rehearsal.vllm_parent",
 }
-"""Modules that only other code starts. Those of infra/pretraining and stages/ are in tests/stages/test_help.py."""
+"""Modules that only other code starts. tests/stages/test_help.py has infra/pretraining and stages/."""
 STAGES = {"world.corpus", "world.measure", "world.pretrain"}
 
 

@@ -98,7 +98,7 @@ def test_the_linter_has_nothing_to_say_about_the_batch_scripts(tool: Tool, tmp_p
 
 @pytest.mark.team
 def test_kubernetes_accepts_the_resources_and_the_job_of_a_run(tool: Tool, tmp_path: Path) -> None:
-    """The Job is rendered by Prefect's worker; that of Prefect's own template is refused, so the check is strict."""
+    """The Job is rendered by Prefect's worker; the Job of Prefect's own template is refused, so the check is strict."""
     tool("kubernetes-validate", "--strict", str(KUBERNETES / "pathfinder.yaml"))
     script = tmp_path / "render.py"
     write_text(script, RENDER)

@@ -1,4 +1,4 @@
-"""docs/paper.md has the commands of every GPU profile, and its figures are those of the plan."""
+"""docs/paper.md has the commands of every GPU profile, and its figures are the plan's."""
 
 from __future__ import annotations
 

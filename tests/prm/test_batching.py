@@ -1,4 +1,4 @@
-"""The batches of concurrent callers; tests/prm/test_serving.py has those of a whole server."""
+"""The batches of concurrent callers; tests/prm/test_serving.py tests a whole server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server refuses unread, ends for clients that have gone, and scores first. Nothing here depends on speed."""
+"""The server refuses requests unread, drops work for clients that have gone, and orders the rest."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_small_request_overtakes_a_long_solution(model: Model) -> None:
 
 
 def test_the_work_of_an_earlier_request_is_not_put_off_for_ever(model: Model) -> None:
-    """Requests that arrive later go first only until their tokens add up to those of the earlier one."""
+    """Requests that arrive later go first only until their tokens add up to the tokens of the earlier one."""
     with Batcher(model.score) as batcher:
         first = batcher.submit([solution("first")])
         assert model.began.wait(30)

@@ -65,7 +65,7 @@ def test_eight_clients_against_one(tmp_path: Path) -> None:
 
 @contextmanager
 def hostile(address: str) -> Iterator[None]:
-    """64 hostile clients in a process of its own; their machine would not be that of the server, so it yields to it."""
+    """64 hostile clients in a process of its own; they would not run on the server's machine, so it yields to it."""
     command = ["nice", "-n", "19", sys.executable, "-m", "tests.support.hostile_clients", address]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         time.sleep(3)

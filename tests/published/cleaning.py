@@ -1,4 +1,4 @@
-"""What training reads of a Mistral conversation, from ``load_data_mistral.py`` to ``build_dataset.py``."""
+"""The part of a Mistral conversation that training reads, from ``load_data_mistral.py`` to ``build_dataset.py``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the PRMBench kit's files for chat models ask and send, with made answers in the place of a model's."""
+"""The requests of the PRMBench kit's files for chat models, with made answers in place of a model's."""
 
 from __future__ import annotations
 

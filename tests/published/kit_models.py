@@ -1,4 +1,4 @@
-"""What the PRMBench kit's own model files send for a solution, on the tiny models of ``tests/baselines/model_folders``.
+"""Inputs that the PRMBench kit's model files make of a solution, on tiny models of ``tests/baselines/model_folders``.
 
 ``getitem_function``, the collator and ``respond`` run as they are. Only two things are ours: the ids of the tiny
 tokenizer's answers, which the constructor takes, and the two models whose code the kit fetches from elsewhere.
@@ -70,7 +70,7 @@ def _scores(data: Any, model: Any, given: dict[str, Any]) -> Any:
 
 
 def sent(data: Any, model: Any, given: dict[str, Any]) -> Any:
-    """What the kit's model stores for one solution, which goes through its data set and collator (``data``)."""
+    """The entry of the kit's model for one solution, which goes through its data set and collator (``data``)."""
     config = _Settings(task_name="prmtest_classified", generation_config=_Settings(max_length=2048, temperature=0))
     model.set_generation_config(config.generation_config)
     solution = {"idx": "0", "question": given["problem"], "steps": given["steps"]}

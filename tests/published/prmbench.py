@@ -23,7 +23,7 @@ CASES, WITH_FILES = 40, 8
 
 
 def record(sources: Mapping[str, Source]) -> list[dict[str, Any]]:
-    """What the kit writes and computes from predictions, and the table made of it."""
+    """The files and figures that the kit makes of predictions, and the table made of them."""
     kit, source = sources["ssmisya/PRMBench"], sources["declare-lab/PathFinder-PRM"]
     (kit.folder / "mr_eval/scripts/logs/generated").mkdir(parents=True, exist_ok=True)
     Accelerator()  # the kit's main function begins so; its loggers need one

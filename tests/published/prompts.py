@@ -1,4 +1,4 @@
-"""What the PRM and the policy read: the turns of ``build_dataset.py`` and of the published search."""
+"""The texts that the PRM and the policy read: the turns of ``build_dataset.py`` and of the published search."""
 
 from __future__ import annotations
 

@@ -112,7 +112,7 @@ class Source:
         inputs: Iterable[Any],
         slots: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """What the function of a file answers to each of ``inputs``, as ``cases/`` keeps it.
+        """The answers of a file's function to each of ``inputs``, as ``cases/`` keeps it.
 
         An input in ``Differs`` is a deliberate difference. ``function`` is a name, or ``outer.inner`` for one inside a
         class or function, or empty for the whole script. ``run`` takes an input and calls the published function; an

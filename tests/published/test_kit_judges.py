@@ -1,4 +1,4 @@
-"""What the PRMBench kit asks of a chat model and reads in its answers, and what the ``official`` rules do here."""
+"""The PRMBench kit's requests to a chat model, its reading of the answers, and what the ``official`` rules do here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the PRMBench kit's model files send for a solution, and what its convention gives here."""
+"""The inputs that the PRMBench kit's model files make of a solution, and what its convention gives here."""
 
 from __future__ import annotations
 

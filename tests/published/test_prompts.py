@@ -10,7 +10,7 @@ from tests.published.kept import cases, differences
 from tests.support.models import plain_tokenizer
 
 JOINER = "\u2060"
-"""What breaks up a special token in a text from outside; the published code inserts such texts as they are."""
+"""Breaks up a special token in a text from outside; the published code inserts such texts as they are."""
 
 
 def turns(prompter: Prompter, problem: str, prefix: list[str], step: str) -> list[str]:

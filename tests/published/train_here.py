@@ -1,4 +1,4 @@
-"""What the processes of test_trainer do: train the project's way on the samples that the real ``Trainer`` was given."""
+"""The processes of test_trainer train the project's way on the samples that the real ``Trainer`` was given."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ its own, from the root folder of the project:
     python -m venv ELSEWHERE && ELSEWHERE/bin/pip install torch==2.13.0 transformers==4.52.3 accelerate==1.7.0
     ELSEWHERE/bin/python -m tests.published.trainer
 
-The samples are those that ``samples`` kept. The arguments are those of ``training_configs/prm_train.yaml`` at
+The samples are the ones that ``samples`` kept. The arguments are from ``training_configs/prm_train.yaml`` at
 2f80ed4, except precision, attention, evaluation and the 32 accumulated passes. Processes on the CPU (gloo, DDP) replace
 ZeRO-2 on GPUs: both average the gradients of the processes. A second run leaves the files unchanged.
 """
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _in_processes(folder: str, work: Any, case: Sequence[Any]) -> Any:
-    """What the first of the processes wrote; ``case`` begins with their number."""
+    """The output of the first of the processes; ``case`` begins with their number."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

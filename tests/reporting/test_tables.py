@@ -67,7 +67,7 @@ def test_the_paper_profile_shows_the_paper_s_tables_with_ours_and_the_difference
 
 
 def test_the_paper_s_figures_are_compared_with_the_published_rule_only(folder: Path, root: Path) -> None:
-    """Fails if a difference row subtracts the paper's figures from those of another decision rule."""
+    """Fails if a difference row subtracts the paper's figures from figures by a different decision rule."""
     write_project(root, "paper")
     write_everything()
     write_best_of_n("full")

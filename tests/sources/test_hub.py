@@ -298,7 +298,7 @@ def test_a_hub_that_refuses_connections_is_waited_for_visibly(
 def test_an_outage_during_a_transfer_is_waited_for(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Names do not resolve either while a network is away, here that of the host of the weights."""
+    """Names do not resolve either while a network is away, here the name of the host of the weights."""
     resolve_name, failures = socket.getaddrinfo, iter(range(8))
 
     def away(host: Any, *rest: Any, **more: Any) -> Any:

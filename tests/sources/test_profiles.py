@@ -34,7 +34,7 @@ def test_branches_that_can_move_are_known(root: Path, profile: str) -> None:
 
 @pytest.mark.parametrize("profile", ["paper", "evaluate-published"])
 def test_the_six_search_sets_arrive_under_the_names_of_the_reader(root: Path, tmp_path: Path, profile: str) -> None:
-    """The source was a mirror that nobody has; and the names upstream are not those of the reader."""
+    """The source was a mirror that nobody has; and the names upstream are not the names that the reader expects."""
     entry = next(source for source in sources(root, profile) if source.name == "search")
     upstream = tmp_path / "upstream"
     for name in get_args(SearchSet):

@@ -367,7 +367,9 @@ def test_parts_of_the_search_give_the_bytes_of_one_process(
     build.main()
     assert made() == whole
     assert searched == [0]
-    assert problems & {*signed} == {problem(5)}, "only that of the search set, which is a benchmark's problem too"
+    assert problems & {*signed} == {problem(5)}, (
+        "only the problem of the search set, which is a benchmark's problem too"
+    )
     assert not list(Path(".pathfinder/parts/build").iterdir())
 
 

@@ -68,7 +68,7 @@ def test_the_official_preset_makes_the_published_rule_the_main_one(
 
 
 def prefer_labels(folder: Path) -> None:
-    """Save a random PRM in which every output row but those of the two labels, which are opposite, is zero."""
+    """Save a random PRM in which every output row except the rows of the two labels, which are opposite, is zero."""
     model, tokenizer = save_prm(folder)
     ids = label_ids(tokenizer)
     with torch.no_grad():

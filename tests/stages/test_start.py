@@ -1,4 +1,4 @@
-"""What a stage imports before it knows its parameters: importing torch and transformers takes seconds."""
+"""A stage imports little before it knows its parameters: importing torch and transformers takes seconds."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class HubServer:
         return commit
 
     def add_tree(self, root: Path, commits: Mapping[str, str] | None = None) -> dict[str, str]:
-        """Add every repository below ``root``; returns commit ids by name, those of ``commits`` where given."""
+        """Add every repository below ``root``; returns commit ids by name, the ids of ``commits`` where given."""
         folders = [path for path in root.glob("*/*") if path.parent.name != "datasets" and path.is_dir()]
         folders += [path for path in root.glob("datasets/*/*") if path.is_dir()]
         names = {path.relative_to(root).as_posix(): path for path in sorted(folders)}

@@ -27,7 +27,7 @@ def isolated(lock: Path, command: Sequence[str]) -> list[str]:
 
 
 def layered(lock: Path, command: Sequence[str]) -> list[str]:
-    """As ``isolated``, with the packages of this environment beneath those of the lock file."""
+    """As ``isolated``, with the packages of this environment beneath the packages of the lock file."""
     return [_uv(), "run", "--no-project", "--python", sys.executable, "--with-requirements", str(lock), *command]
 
 

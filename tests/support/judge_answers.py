@@ -44,7 +44,7 @@ class Case:
     is_quoted: bool = False
 
     def accepts(self, read: Scores | str) -> bool:
-        """Whether this is a correct reading."""
+        """True if this is a correct reading."""
         return read == self.truth if isinstance(read, Scores) else self.truth is None or self.is_cut or self.is_quoted
 
 

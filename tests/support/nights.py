@@ -50,7 +50,7 @@ def made(database: sqlite3.Connection) -> Rows:
 
 
 def repeat(database: sqlite3.Connection, rows: Rows) -> None:
-    """Insert the rows as those of another run: everything that the run made gets another id."""
+    """Insert the rows as a second run: everything that the run made gets a new id."""
     ids = {row[columns(database, table).index("id")] for table in TABLES for row in rows[table]}
     others = {str(old): str(uuid.uuid4()) for old in ids}
 

@@ -19,5 +19,5 @@ for words in json.loads(sys.argv[1]):
 
 
 def prefect_commands(commands: Sequence[Sequence[str]]) -> list[str]:
-    """What Python gets to run the commands, each given by its words after ``prefect``; the first failure ends it."""
+    """Python's arguments to run the commands, each given by its words after ``prefect``; the first failure ends it."""
     return ["-c", _SCRIPT, json.dumps(commands)]

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 _UNIT = "core|step|label|line|row|record|problem|epoch|token|item|file|stage|run|page|solution|server|prompt|call|bit"
 _COUNT = r"one|two|three|\d+|rows?|lines?|trees?|files?|calls?|loss|tokens|seconds|bytes|entry|passes"
 _MARKS = {
-    "stand / lie": r"\b(stands?|stood|standing|lies|lie|lay)\b(?! (for|in for)\b)(?<!-stand)",
+    "stand / lie": r"\b(stands?|stood|standing|lies|lie|lay)\b(?! (for|in for)\b)(?!-ins?\b)",
     "go on": r"\b(go|goes|went|gone|going) on\b",
     "beside": r"\bbeside\b",
     "mend": r"\bmend(s|ed|ing)?\b",

@@ -22,7 +22,7 @@ HUMAN = Path("artifacts/raw/prm800k/phase1_train.jsonl")
 LINES = 24
 LONG = "zq " * 3000
 _JUDGED = ("disagrees", "too_long", "unparsed", "refused", "engine_error", "not_sampled")
-"""What becomes of the first records rated -1; the judge contradicts none of the later ones."""
+"""The fates of the first records rated -1; the judge contradicts none of the later ones."""
 
 
 def problem(number: int) -> str:

@@ -138,7 +138,7 @@ def build() -> None:
 
 
 def near() -> None:
-    """Count problems near one another, and problems and steps near those of the benchmarks. Runs after ``build``."""
+    """Count problems near one another, and problems and steps near the benchmarks' own. Runs after ``build``."""
     from datasketch import MinHash, MinHashLSH  # must not slow the other steps down
 
     from pathfinder.data.overlap import jaccard, shingles

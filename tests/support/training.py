@@ -22,7 +22,7 @@ from pathfinder.tree.passes import Prompter, Query
 from tests.support.models import plain_tokenizer, separate_prompt, small_model
 
 LEARNT = Learnt(parse_run("full"), {"model.safetensors": "ab" * 32}, "cd" * 32, share=1.0, mix_seed=42)
-"""What the card of a test's model says about its training."""
+"""The section about training in the card of a test's model."""
 IGNORED = -100
 """The label of a token that has no loss."""
 

@@ -1,4 +1,4 @@
-"""What test_speed lets several processes do: load a model in the way given and note the memory that it took."""
+"""The work of test_speed's processes: load a model in the way given and note the memory that it took."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.support.training import settings, small_setup
 
 
 def test_an_adapter_resumes_from_a_checkpoint(tmp_path: Path) -> None:
-    """After a torn checkpoint the merged weights are those of an uninterrupted run. Other weights never change."""
+    """After a torn checkpoint the merged weights equal an uninterrupted run's. The base weights never change."""
     lora = Lora(rank=4, alpha=8, base_dtype="float32", targets=["q_proj", "v_proj"])
     model, prompter, examples = small_setup()
     base = {name: value.clone() for name, value in model.state_dict().items()}
@@ -45,7 +45,7 @@ def test_an_adapter_resumes_from_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_frozen_base_in_bfloat16_learns_as_one_in_float32_does(tmp_path: Path) -> None:
-    """What is trained stays float32. Merging in float32 keeps the trained rows exactly."""
+    """Trained weights stay float32. Merging in float32 keeps the trained rows exactly."""
     losses, merged = [], []
     for base_dtype in (torch.float32, torch.bfloat16):
         model, prompter, examples = small_setup()

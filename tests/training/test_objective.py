@@ -76,7 +76,7 @@ def test_parts_of_a_tree_have_the_loss_of_the_whole() -> None:
 
 
 def test_soft_labels_have_the_expected_hard_loss(request: pytest.FixtureRequest) -> None:
-    """With a value v of Correctness, the loss is v times the loss of "+" and 1 - v times that of "-"."""
+    """With a value v of Correctness, the loss is v times the loss of "+" and 1 - v times the loss of "-"."""
     request.getfixturevalue("exact_norms")
     prompter = Prompter(plain_tokenizer(), VARIANTS["full"])
     model = small_model(plain_tokenizer(), torch.float64)

@@ -35,7 +35,7 @@ from tests.training.train_in_processes import (
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_two_processes_take_the_steps_of_one(tmp_path: Path, way: str) -> None:
-    """The two processes use gradient checkpointing, the single one does not. Shards go on as four, and as one."""
+    """The two processes use gradient checkpointing, the single one does not. Shards continue as four, and as one."""
     single, prompter, examples = small_setup()
     add_labels(single, plain_tokenizer())
     single.save_pretrained(tmp_path / "base")

@@ -1,4 +1,4 @@
-"""What the processes of test_processes do: train the small model, or compute the gradient of one step."""
+"""The work of the processes of test_processes: train the small model, or compute the gradient of one step."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def continue_training(folder: Path, base: Path) -> None:
 
 
 def start_after_a_torn_checkpoint(folder: Path) -> None:
-    """What every process does before it trains: find a checkpoint, and see whether there is room for more."""
+    """The work of every process before it trains: find a checkpoint, and see whether there is room for more."""
     group = checkpoints.Group(torch.distributed.get_rank(), torch.distributed.get_world_size())
     assert checkpoints.newest_checkpoint(folder, group) is None
     assert checkpoints.check_room(folder, 1, 0.0) == 2

@@ -1,4 +1,4 @@
-"""Lessons: their tokens are those of their text."""
+"""Lessons: their tokens are the tokens of their text."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def made(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     stages = [stage for stage in read_pipeline(project, PRETRAINING).values() if stage.name.endswith("@quickstart")]
     assert [stage.name.partition("@")[0] for stage in stages] == ["base", "judge", "corpus", "measure"]
     with contextlib.chdir(project), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("evidence.record.record.unlisted_modules", lambda _: {})  # those of the other tests
+        patch.setattr("evidence.record.record.unlisted_modules", lambda _: {})  # other tests loaded modules too
         for stage in stages:
             _, _, module, *words = stage.cmd.split()
             importlib.import_module(module).main(words)

@@ -1,4 +1,4 @@
-"""Recipes of the pretraining pipeline: those of the project are valid, and wrong keys are named."""
+"""Recipes of the pretraining pipeline: the project's recipes are valid, and wrong keys are named."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
     outs = {str(out["path"]): str(out["md5"]) for found in inputs.values() for out in found}
     count = fetch_outs(root, outs, deps) if outs else 0
     folders = [out for out, md5 in outs.items() if md5.endswith(".dir")]
-    # Of a folder only the part that the stage reads.
+    # Take only the part of a folder that the stage reads.
     parts = [dep if dep.startswith(f"{out}/") else out for out in folders for dep in deps if overlap(out, dep)]
     targets = sorted({*parts, *(pointer.name for pointer in pointers)})
     if targets:

@@ -94,7 +94,7 @@ def run(faults: Sequence[Fault], lanes: int = 2, committed: bool = False, result
 
 
 def page_text(planted: Sequence[Planted], seconds: float) -> str:
-    """What tests/campaigns/reliability.md says of the faults that were put back."""
+    """The section of tests/campaigns/reliability.md about the faults that were put back."""
     by_fault = {id(one.fault): one for one in planted}
     lines = [
         f"{len(planted)} faults were put back one at a time on {time.strftime('%Y-%m-%d')}, in {seconds:,.0f} s.",

@@ -80,7 +80,7 @@ class Running:
         return (self.end or time.monotonic()) - self.start
 
     def progress(self) -> tuple[int, int]:
-        """What is done and of how many, by its last line ``[done/total]``; zeros before there is one."""
+        """How many are done and of how many, by the output's last line ``[done/total]``; zeros before there is one."""
         found = _DONE.findall(self.output.read_text(encoding="utf-8", errors="replace"))
         return (int(found[-1][0]), int(found[-1][1])) if found else (0, 0)
 

@@ -69,7 +69,7 @@ def digests(folder: Path, volatile: Sequence[str] = ()) -> dict[str, str]:
 
 
 def applies(kind: str, call: str) -> bool:
-    """Whether a kind of fault can happen at a call: only writes are short, and deleting needs no space."""
+    """True if a kind of fault can happen at a call: only writes are short, and deleting needs no space."""
     operation = call.partition(" ")[0]
     if kind == "short write":
         return operation == "write"
@@ -92,7 +92,7 @@ def undisturbed(
 ) -> tuple[Task, Path]:
     """Run ``work`` twice without a fault in copies of ``template``: the task, and the folder with its result.
 
-    Raises ``ValueError`` if the run fails or the second one leaves other bytes.
+    Raises ``ValueError`` if the run fails or the second one leaves different bytes.
     """
     found = []
     for number in (1, 2):
@@ -116,7 +116,7 @@ def copy(template: Path, folder: Path) -> Path:
 
 
 def differing(expected: dict[str, str], found: dict[str, str]) -> list[str]:
-    """The files that are missing, that are too many, or that have other bytes."""
+    """The files that are missing, that are too many, or that have different bytes."""
     missing = [f"missing: {name}" for name in expected.keys() - found.keys()]
     extra = [f"extra: {name}" for name in found.keys() - expected.keys()]
     other = [f"other bytes: {name}" for name in expected.keys() & found.keys() if expected[name] != found[name]]
@@ -156,12 +156,12 @@ def disturb_in(forks: Forks, task: Task, fault: Fault, folder: Path, before: dic
 
 
 def _grows(name: str) -> bool:
-    """Whether a file gets longer in place: a journal, or what a resumed run verifies by digests."""
+    """True if a file gets longer in place: a journal, or what a resumed run verifies by digests."""
     return name.startswith((".pathfinder/", "progress/")) or name.endswith("journal.jsonl")
 
 
 def told(run: Run) -> list[str]:
-    """What is wrong with the way in which a run ended."""
+    """The problem with the way in which a run ended."""
     if run.status in (0, -9):
         return []
     if run.status < 0:

@@ -3,7 +3,7 @@
 All stages of the quickstart run in order, over and over. Each attempt of a stage meets one fault at a random system
 call that changes a file, and the next attempt continues in the same folder, until one ends with status 0; after several
 faults, an attempt runs without one. Then all files must have the bytes of an undisturbed run. The two stages of Great
-Expectations take most of the time: in four of five passes, their files are those of the undisturbed run.
+Expectations take most of the time: in four of five passes, their files are taken from the undisturbed run.
 """
 
 from __future__ import annotations

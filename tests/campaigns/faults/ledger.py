@@ -40,7 +40,7 @@ def read(path: Path) -> dict[tuple[int, int], Trial]:
 
 
 def table(trials: Iterable[Trial]) -> str:
-    """What happened per kind of fault, as a Markdown table."""
+    """The outcomes per kind of fault, as a Markdown table."""
     trials = list(trials)
     heads = ("fault", "runs", "hit", "ended right at once", "resumed", "wrong", "tracebacks")
     rows = [[kind, *_counts([trial for trial in trials if trial.kind == kind])] for kind in KINDS]

@@ -23,7 +23,7 @@ _LIMIT_S, _SHOWN_EVERY_S, _END_S = 600, 15, 40
 _LOG = "faults.txt"
 _SKIPPED = -2
 _stopped = threading.Event()
-"""Whether this process was told to end."""
+"""True if this process was told to end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def misfit(fault: Fault, root: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """What happened: ``problem`` is empty if the test noticed the fault."""
+    """The outcome: ``problem`` is empty if the test noticed the fault."""
 
     fault: Fault
     problem: str
@@ -149,7 +149,7 @@ def _status(clone: Path, tests: Sequence[str], on_wait: Callable[[str], None] = 
 
 
 def _ended(process: subprocess.Popen[bytes]) -> bool:
-    """Whether the process ended within 15 seconds, or until this process is told to end."""
+    """True if the process ended within 15 seconds; waits no longer once this process is told to end."""
     for _ in range(_SHOWN_EVERY_S):
         with suppress(subprocess.TimeoutExpired):
             process.wait(1)

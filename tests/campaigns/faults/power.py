@@ -1,4 +1,4 @@
-"""Whether the order of system calls survives a loss of power: what is renamed is on disk, and then its name is."""
+"""Check that the order of system calls survives a loss of power: first the content is on disk, and then its name."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _NAMES = ("open", "mkdir")  # they may make a name in a folder
 
 
 def losses(calls: Sequence[str], threads: bool = False) -> list[str]:
-    """What a loss of power could take or tear although the writer has gone on.
+    """The files that a loss of power could take or tear after the writer has returned.
 
-    ``calls`` are those of a whole run, as the shim lists them. Everything below a name must be synced before the name
+    ``calls`` are a whole run's, as the shim lists them. Everything below a name must be synced before the name
     appears, and the folder of the name right after; with ``threads``, at any later time. At the end of the run, nothing
     that exists may be unsynced.
     """

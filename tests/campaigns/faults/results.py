@@ -15,7 +15,7 @@ PAGE = Path(__file__).parents[3] / "tests/campaigns/reliability.md"
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a part found: the ``faults`` that it tried, how many ended ``wrong``, and ``text`` for the page (Markdown).
+    """A part's findings: the ``faults`` that it tried, how many ended ``wrong``, and ``text`` for the page (Markdown).
 
     ``part`` is also the name of the marks of its section in the page.
     """
@@ -38,7 +38,7 @@ def keep(path: Path | None, result: Result) -> None:
 
 
 def read(path: Path) -> Result:
-    """The result in a file; raises ``DataError`` if the file has none. Other keys are ignored."""
+    """The result in a file; raises ``DataError`` if the file has none. Further keys are ignored."""
     content = read_json(path)
     try:
         return Result(**{one.name: content[one.name] for one in fields(Result)})

@@ -18,14 +18,14 @@ from werkzeug.serving import BaseWSGIServer, make_server
 from tests.support.s3 import s3_bucket, s3_environment
 
 TROUBLES = ("refused", "reset before", "reset after", "cut off", "slow", "wrong tag")
-"""What a disturbed request meets: status 503, a reset connection before or after the request is done, half of the body,
+"""The disturbances of a request: status 503, a reset connection before or after the request is done, half of the body,
 an answer after half a second, or an entity tag that belongs to no object."""
 
 
 class FaultyStore:
     """The server. Its objects stay when it is killed.
 
-    ``refuses`` is the share of requests that get status 503, ``disturbs`` that of requests with one of ``TROUBLES``;
+    ``refuses`` is the share of requests that get status 503, ``disturbs`` the share that meets one of ``TROUBLES``;
     ``disturbed`` counts the latter.
     """
 

@@ -31,7 +31,7 @@ _SETTLE_S, _END_S = 120.0, 40.0
 _RESUMES = 3
 _TRACEBACK, _AROUND, _SHOWN = "Traceback (most recent call last)", 5, 60
 KINDS = ("flow", "guardian", "stage", "dvc", "server", "store killed", "store refuses", "disk full")
-"""What a fault hits: the flow's process, the flow's and its guardian, a stage, a command of DVC, the Prefect server,
+"""Targets of a fault: the flow's process, the flow's and its guardian, a stage, a command of DVC, the Prefect server,
 the store (connections refused, or half of the requests answered with 503), or every file that is written."""
 
 
@@ -59,7 +59,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What the trials share: a folder, a Prefect server, a store with its variables, and an undisturbed run's time."""
+    """The trials share a folder, a Prefect server, a store with its variables, and an undisturbed run's time."""
 
     folder: Path
     prefect: str
@@ -246,7 +246,7 @@ def first_traceback(lines: Sequence[str]) -> str:
 
 
 def differing(root: Path, count: int) -> list[str]:
-    """The outputs below ``root`` that are missing or not those of a run with ``count`` numbers."""
+    """The outputs below ``root`` that are missing or differ from a run with ``count`` numbers."""
     paths = {name: root / "out" / name for name in expected(count)}
     return [
         name for name, text in expected(count).items() if not paths[name].exists() or paths[name].read_text() != text

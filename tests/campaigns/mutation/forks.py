@@ -51,7 +51,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 
 
 def _fork(passes: Callable[[], bool]) -> Verdict:
-    """What becomes of a fork that runs tests: it survives if all pass."""
+    """The fate of a fork that runs tests: it survives if all pass."""
     pid = os.fork()
     if pid == 0:
         status = 1

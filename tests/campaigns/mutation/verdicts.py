@@ -1,4 +1,4 @@
-"""What became of the mutants of a module, and the survivors that are accepted, each with a reason."""
+"""The fates of the mutants of a module, and the survivors that are accepted, each with a reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Mutants:
 
     module: str
     verdicts: dict[str, Verdict | None]
-    """What became of each mutant; ``None`` if it was not tried."""
+    """The fate of each mutant; ``None`` if it was not tried."""
     hashes: dict[str, str]
     """The hash of the source of each function, by the name that its mutants begin with"""
     spans: dict[str, tuple[int, int]]

@@ -28,7 +28,7 @@ NOT_REHEARSED = (
     "answers of the real judge and policy: how many parse, agree and finish",
     "a file system that several machines share",
 )
-"""What remains unknown without a card; at most ten lines."""
+"""The questions that remain open without a card; at most ten lines."""
 
 
 def main() -> None:

@@ -132,7 +132,7 @@ FAULTS = (
     ),
     Fault(
         "13",
-        "the paper's pass-1 figures are subtracted from those of another rule",
+        "the paper's pass-1 figures are subtracted from figures by a different rule",
         "pathfinder/reporting/tables.py",
         "published = results.read(benchmark, as_published)",
         "published = results.benchmarks[benchmark]",

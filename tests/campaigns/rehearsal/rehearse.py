@@ -96,7 +96,7 @@ class Rehearsal:
             raise RehearsalError(f"{', '.join(moving)}: not pinned by `python -m stages.download --pin`")
 
     def check_critics(self) -> None:
-        """Raise ``RehearsalError`` if a critic's answer had no result: those of the substitute can all be read."""
+        """Raise ``RehearsalError`` if a critic's answer had no result: the substitute's answers can all be read."""
         for path in sorted((self.clone / "metrics").glob("*/critic-*.json")):
             if unread := read_json(path)["asked"]["items_unread"]:
                 raise RehearsalError(f"{path.relative_to(self.clone)}: {unread} items without an answer")
@@ -261,7 +261,7 @@ def rehearsal(
 
 
 def _made(folder: Path) -> bool:
-    """Whether this process made ``folder``; False if it was there."""
+    """True if this process made ``folder``; False if it was there."""
     with suppress(FileExistsError):
         folder.mkdir(parents=True)
         return True

@@ -43,7 +43,7 @@ def published(study: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture(scope="module")
 def report(published: tuple[Path, str], lineage: Lineage) -> dict[str, Any]:
-    """What the validator says, and the answers."""
+    """The verdict of the validator, and the answers."""
     folder, address = published
     (folder / "ro-crate-metadata.json").write_text(exported(lineage, "crate", address), encoding="utf-8")
     script = Path(__file__).with_name("crate_checks.py")

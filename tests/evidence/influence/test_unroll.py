@@ -134,7 +134,7 @@ def test_reading_losses_add_up_to_the_loss_of_training(soft: bool) -> None:
 
 
 def test_a_removed_record_has_no_part_in_the_training() -> None:
-    """The other records keep their steps: the result is that of a training set without the record, in this order."""
+    """The other records keep their steps: the result is as with a training set without the record, in this order."""
     chosen = settings(epochs=1.0, batch_samples=100)
     network, prompter, examples = small_setup()
     learner = TreeLearner(examples, prompter, network, chosen)

@@ -1,4 +1,4 @@
-"""What the processes of a stage used is in its record, however they end; ``check`` finds what should not be there."""
+"""A record names everything that a stage's processes used, however they end; ``check`` finds the rest."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def flipped(content: bytes) -> bytes:
 
 
 def stored() -> Iterator[Far]:
-    """Objects of outs: missing, cut, with other bytes, exchanged."""
+    """Objects of outs: missing, cut, with different bytes, exchanged."""
     for path in OUTS:
 
         def delete(bucket: Bucket, path: str = path) -> str:

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def answers_text(found: Answers) -> str:
-    """What became of random answers, as a Markdown table and a sentence."""
+    """The outcomes of random answers, as a Markdown table and a sentence."""
     lines = ["| answers | read as scores | refused with a reason |", "| --- | --- | --- |"]
     for kind in sorted(found.read | found.refused):
         lines.append(f"| {kind} | {found.read[kind]:,} | {found.refused[kind]:,} |")

@@ -53,7 +53,7 @@ _PIECES = (
 
 @dataclass(slots=True)
 class Answers:
-    """What became of random answers."""
+    """The outcomes of random answers."""
 
     read: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -136,7 +136,7 @@ def _noise(random: Random) -> Made:
 
 
 def _contains(text: str, found: Scores) -> bool:
-    """Whether a text has each score with its digit behind it."""
+    """True if a text has each score with its digit behind it."""
     values = zip("ABC", (found.math, found.consistency, found.optimality), strict=True)
     return all(
         re.search(rf"score[^a-z]{{0,8}}{letter}.*?{value}", text, re.IGNORECASE | re.DOTALL) for letter, value in values

@@ -107,7 +107,7 @@ def judge_binary(binary: Binary, one: Malformed, folder: Path) -> Verdict:
 
 @cache
 def valid_content(binary: Binary) -> Any:
-    """What the reader makes of the valid file."""
+    """The content that the reader finds in the valid file."""
     with TemporaryDirectory(prefix="valid-") as folder:
         return binary.read(binary.place(Path(folder), Malformed("valid", "", binary.make())))
 

@@ -58,7 +58,7 @@ FORMATS: tuple[Document | Binary, ...] = (*DOCUMENTS, *BINARIES)
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the malformed documents of one format."""
+    """The outcomes of the malformed documents of one format."""
 
     name: str
     kinds: set[str] = field(default_factory=set)

@@ -15,26 +15,26 @@ MISSING: Any = object()
 """The value of a key that a row does not have."""
 Keys = tuple[str | int, ...]
 View = list[dict[Keys, Any]]
-"""What was read: per row, the value of each field that the reader uses."""
+"""The result of reading: per row, the value of each field that the reader uses."""
 
 
 def is_text(value: Any) -> bool:
-    """Whether a value is a text that a file can hold."""
+    """True if a value is a text that a file can hold."""
     return isinstance(value, str) and not any("\ud800" <= character <= "\udfff" for character in value)
 
 
 def is_some_text(value: Any) -> bool:
-    """Whether a value is a text with at least one character that is no white space."""
+    """True if a value is a text with at least one character that is no white space."""
     return is_text(value) and bool(value.strip())
 
 
 def is_whole(value: Any) -> bool:
-    """Whether a value is an integer; a truth value is not."""
+    """True if a value is an integer; a truth value is not."""
     return type(value) is int
 
 
 def is_sha256(value: Any) -> bool:
-    """Whether a value is a SHA-256 digest in lower-case hexadecimal digits."""
+    """True if a value is a SHA-256 digest in lower-case hexadecimal digits."""
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
@@ -92,7 +92,7 @@ class Document:
         return json.dumps(list(given) if self.container == "list" else given[0], indent=1).encode()
 
     def expected(self, rows: Sequence[Any]) -> View | None:
-        """What a reader makes of ``rows``; ``None`` if it must refuse them."""
+        """The expected result of reading ``rows``; ``None`` if it must refuse them."""
         if not (rows or self.may_be_empty):
             return None
         view = [self._row(row) for row in rows]
@@ -129,7 +129,7 @@ def value_at(row: Any, keys: Keys) -> Any:
 
 
 def changed(row: Any, keys: Keys, value: Any) -> Any:
-    """A copy of ``row`` with another value below ``keys``, or without it for ``MISSING``."""
+    """A copy of ``row`` with a different value below ``keys``, or without it for ``MISSING``."""
     copy: Any = list(row) if isinstance(row, list) else dict(row)
     head, rest = keys[0], keys[1:]
     if rest:

@@ -1,4 +1,4 @@
-"""What a reader makes of a malformed document, compared with what the document says."""
+"""Compare the content that a reader finds in a malformed document with what the document says."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REMEDY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What happened: ``refused`` or ``read``, and the problem in words if that is wrong."""
+    """The outcome: ``refused`` or ``read``, and the problem in words if that is wrong."""
 
     outcome: str
     problem: str = ""
@@ -62,7 +62,7 @@ def judge(document: Document, one: Malformed, folder: Path) -> Verdict:
 
 
 def _expected(document: Document, one: Malformed) -> tuple[View | None, bool]:
-    """What must be read (``None``: nothing), and whether a refusal is right too."""
+    """The content that must be read (``None``: nothing), and whether a refusal is right too."""
     if callable(one.content):
         return None, True
     if one.is_long and document.container in ("lines", "list"):

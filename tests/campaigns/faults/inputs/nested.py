@@ -1,4 +1,4 @@
-"""What nested values mean: objects with fixed keys, objects with free names, and lists, each checked as a whole.
+"""The meaning of nested values: objects with fixed keys, objects with free names, and lists, each checked as a whole.
 
 A check returns a value as it is read, and raises ``ValueError`` if the value must be refused.
 """

@@ -202,7 +202,7 @@ LISTING = Document(
 
 
 def _log_entry(path: Path) -> View:
-    """What the audit reads; the writer of the next entry reads the newest one too."""
+    """The part that the audit reads; the writer of the next entry reads the newest one too."""
     content = path.read_bytes() if path.is_file() else b""
     entry = parsed(LogEntry, content, str(path))
     assert newest_entry(open_store(str(path.parent.parent)))[1] == entry.manifest
@@ -210,7 +210,7 @@ def _log_entry(path: Path) -> View:
 
 
 def _written_on(path: Path) -> View:
-    """What the writer of the next entry reads."""
+    """The part that the writer of the next entry reads."""
     number, manifest, _ = newest_entry(open_store(str(path.parent.parent)))
     if not number:
         read_json(path)

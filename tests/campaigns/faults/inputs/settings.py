@@ -277,7 +277,7 @@ RESOURCES = Document(
 
 
 def _profile(path: Path) -> View:
-    """What ``pathfinder profile`` writes for it."""
+    """Read the settings that ``pathfinder profile`` writes for it."""
     root, base = path.parents[3], path.with_name("paper.yaml")
     if not path.exists():  # there is no such profile
         read_json(path)

@@ -81,7 +81,7 @@ def _prm800k(path: Path) -> View:
 
 
 def is_rating(value: Any) -> bool:
-    """Whether PRM800K has such a rating; a step without one is unrated."""
+    """True if PRM800K has such a rating; a step without one is unrated."""
     return value is MISSING or value is None or (value in (-1, 0, 1) and not isinstance(value, bool | str))
 
 

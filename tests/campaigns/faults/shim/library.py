@@ -30,7 +30,7 @@ _PATH = 512
 
 
 class State(ctypes.Structure):
-    """What the processes of a run share: the calls so far, the fault, whether it happened, and at which call."""
+    """State that the processes of a run share: the calls so far, the fault, whether it happened, and at which call."""
 
     _fields_ = (
         ("count", ctypes.c_int64),
