@@ -6,6 +6,7 @@ to write, ``diff`` a change to apply, and ``console`` commands, with lines that 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -23,8 +24,10 @@ from transformers import MistralConfig, MistralForCausalLM
 
 from ground.io import read_json, write_json, write_jsonl, write_parquet
 from pathfinder.core.records import STEPS
+from pathfinder.reporting.contents import CLAIMS
 from tests.baselines.model_folders import FOLDERS
 from tests.support.models import plain_tokenizer, sides
+from tests.support.report_inputs import write_best_of_n, write_everything, write_project
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
 from tests.support.training import frame
 
@@ -35,7 +38,12 @@ SECTIONS = {
 }
 _BLOCK = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CHANGED = re.compile(r"^\+\+\+ b/(\S+)$", re.MULTILINE)
-FILES = {"add-a-kind-of-remote": 1, "use-another-base-model": 3}
+FILES = {
+    "add-a-kind-of-remote": 1,
+    "use-another-base-model": 3,
+    "add-a-search-strategy": 1,
+    "print-a-claim-in-different-words": 1,
+}
 """The number of files that a section may write or change."""
 
 
@@ -185,6 +193,44 @@ def check_stepcheck(project: Path) -> None:
     assert read_json(project / "metrics/stepcheck/full.json")["items"] == 1
 
 
+def predictions(project: Path, world: Path) -> None:
+    """The inputs of the report, with the choices of a rule that the page adds."""
+    (project / "dvc.yaml").unlink()  # its other stages have not run
+    with contextlib.chdir(project):
+        write_project(ROOT, "quickstart")
+        write_everything()
+        write_best_of_n("full")
+        path = Path("artifacts/predictions/best_of_n/full.jsonl")
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        more = {"weighted_median": False}
+        write_jsonl(path, [row | {"right": row["right"] | more | {"median": row["set"] == "math"}} for row in rows])
+
+
+def check_strategy(project: Path) -> None:
+    tables = read_json(project / "reports/tables.json")
+    assert [row["median"] if index else row["median"]["value"] for index, row in enumerate(tables["results"][:4])] == [
+        50.0,
+        "missing",
+        "missing",
+        "–",
+    ]
+    assert tables["tables"]["Results"][0]["headers"][-1] == "best of n by median reward"
+    rows = tables["tables"][CLAIMS][0]["rows"]
+    assert {"guided search beats best of n by median", "guided search beats weighted vote of n by median"} <= {
+        row[0] for row in rows
+    }
+
+
+def check_claims(project: Path) -> None:
+    page = (project / "reports/report.md").read_text()
+    cells = [row[1] for row in read_json(project / "reports/tables.json")["tables"][CLAIMS][0]["rows"]]
+    assert all(re.match(r"\w.*: [+-][\d.]+ points \[", cell) for cell in cells if cell != "–"), cells
+    answers = [line for line in page.splitlines() if line.startswith(("1. Does", "2. Does"))]
+    assert len(answers) == 2
+    assert all("points \\[" in line for line in answers)
+    assert not re.search(r"\bopen\b", "".join(cells))
+
+
 GIVEN: dict[str, tuple[Callable[[Path, Path], None], Callable[[Path], None]]] = {
     "add-a-stage": (steps_table, check_lengths),
     "add-a-data-source": (mirror, check_source),
@@ -192,6 +238,8 @@ GIVEN: dict[str, tuple[Callable[[Path, Path], None], Callable[[Path], None]]] = 
     "add-a-benchmark": (stepcheck, check_stepcheck),
     "add-a-kind-of-remote": (nothing, check_remote),
     "use-another-base-model": (mistral, check_base),
+    "add-a-search-strategy": (predictions, check_strategy),
+    "print-a-claim-in-different-words": (predictions, check_claims),
 }
 """The files that each section needs in the copy, and a check of its result; in the order of the page."""
 

@@ -27,6 +27,8 @@ RULES: dict[str, tuple[str, str]] = {
     **{f"weighted_{name}": (WEIGHTED, name) for name in SCORES},
 }
 """What each rule does with which score."""
+COLUMNS: dict[str, str] = {}
+"""The rules with a column of their own in the report's main results, with its title."""
 
 
 def steps_of(solution: str) -> tuple[str, ...]:

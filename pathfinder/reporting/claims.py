@@ -1,41 +1,81 @@
-"""The paper's claims, each tested on our measurements."""
+"""The paper's claims, each tested on our measurements, and everything that the report prints of them.
+
+A claim has a cell in a table, a chip on the first screen, and a place in the sentences that answer the paper's
+questions. ``VERDICTS`` has the words of all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+from pathfinder.benchmarks import paper
 from pathfinder.benchmarks.bootstrap import Estimate, adjusted
 from pathfinder.core.runs import MAIN_MIX
 from pathfinder.pages.origins import Sourced, joined, origin_of
-from pathfinder.pages.page import Block, Table, Text
+from pathfinder.pages.page import Block, Listing, Table, Text
 from pathfinder.policy.choosing import RULES
+from pathfinder.reporting.cells import figures
 from pathfinder.reporting.comparisons import Comparison
 from pathfinder.reporting.evidence import BEST_OF_N, FULL, MAJORITY, ONE_SAMPLE, RANDOM, Evidence
 from pathfinder.reporting.names import BENCHMARKS, MISSING, NOT_APPLICABLE, spoken
 from pathfinder.reporting.origins import said, with_origin
 
+_SETS = dict(zip(paper.SEARCH.columns, paper.SEARCH.headings, strict=True))
+_RIVALS = {ONE_SAMPLE: "pass@1", MAJORITY: "majority voting", BEST_OF_N["min"]: "best of n by min"}
+_DATA_EFFECTS = {
+    (1, 1): "it helps, and more of it helps further",
+    (1, 0): "it helps, and more of it makes no clear difference",
+    (1, -1): "some helps, more of it hurts",
+    (0, 1): "the first share makes no clear difference, and more of it helps",
+    (0, 0): "neither share makes a clear difference",
+    (0, -1): "the first share makes no clear difference, and more of it hurts",
+    (-1, 1): "some hurts, and more of it helps again",
+    (-1, 0): "it hurts, and more of it makes no clear difference",
+    (-1, -1): "it hurts, and more of it hurts further",
+}  # of the first share of the weak data and of the rest; no clear difference is no proof of equality
 VARIANT_CLAIMS = {
-    "no_subtasks": "separate subtasks help",
-    "no_error_categories": "separate error categories help",
-    "autoregressive": "two passes beat autoregressive labels",
+    "no_subtasks": ("separate subtasks help", "Does separating the subtasks help?"),
+    "no_error_categories": ("separate error categories help", "Does separating the error categories help?"),
+    "autoregressive": ("two passes beat autoregressive labels", "Do two passes beat autoregressive labels?"),
 }
+"""The claim that the full variant beats another one, and its question."""
 SOME_DATA, MORE_DATA = "some weak data helps (400k over PRM800K)", "more weak data helps (550k over 400k)"
 SEARCH_BEATS = "guided search beats "
-_VERDICTS = ("yes", "no", "perhaps", "perhaps not", "open")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The words for the outcome of a test: ``word`` in cells, chips and answers, and what it means for a hypothesis.
+
+    ``colour`` is the kind of the chip. ``effect`` is the direction of a proven difference, 0 for an unproven one.
+    """
+
+    word: str
+    colour: str
+    hypothesis: str
+    effect: int = 0
+
+
+YES = Verdict("yes", "yes", "is supported", 1)
+NO = Verdict("no", "no", "is contradicted", -1)
+PERHAPS = Verdict("perhaps", "open", "is weakly supported")
+PERHAPS_NOT = Verdict("perhaps not", "open", "is weakly contradicted")
+OPEN = Verdict("open", "open", "remains open")
+VERDICTS = (YES, NO, PERHAPS, PERHAPS_NOT, OPEN)
+"""In the order of sentences."""
 
 
 class Finding(Estimate):
     """A claim on one benchmark: the difference in the claim's direction, its interval, and its adjusted p-value."""
 
     @property
-    def verdict(self) -> str:
-        """``yes`` or ``no`` if p < 0.05; ``perhaps`` or ``perhaps not`` if only the interval excludes zero."""
+    def verdict(self) -> Verdict:
+        """``YES`` or ``NO`` if p < 0.05; ``PERHAPS`` or ``PERHAPS_NOT`` if only the interval excludes zero."""
         if not self.is_clear:
-            return "open"
-        if self.p >= 0.05:
-            return "perhaps" if self.value > 0 else "perhaps not"
-        return "yes" if self.value > 0 else "no"
+            return OPEN
+        ahead, behind = (PERHAPS, PERHAPS_NOT) if self.p >= 0.05 else (YES, NO)
+        return ahead if self.value > 0 else behind
 
     @property
     def figures(self) -> str:
@@ -43,7 +83,7 @@ class Finding(Estimate):
         return f"{self.value:+z.1f} [{self.low:z.1f}, {self.high:z.1f}]"  # z: no "-0.0"
 
     def __str__(self) -> str:
-        return f"{self.verdict}: {self.figures}, p {'< 0.001' if self.p < 0.001 else f'= {self.p:.3f}'}"
+        return f"{self.verdict.word}: {self.figures}, p {'< 0.001' if self.p < 0.001 else f'= {self.p:.3f}'}"
 
     def cell(self) -> Sourced:
         """The finding in words with the origin of its figures."""
@@ -89,9 +129,10 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
     rows = [(claim, *(cell_of(tests.get(title)) for title in titles)) for claim, tests in found.items()]
     caption = (
         "Differences in percentage points with 95 % intervals. The two-sided p is adjusted by Holm's method over all "
-        "comparisons that ProcessBench, PRMBench and Search list below. “Yes” and “no” mean p < 0.05. “Perhaps” and "
-        "“perhaps not” mean that the interval excludes zero but p is larger. “Open” means neither: the data show no "
-        "clear difference, which does not prove that there is none."
+        f"comparisons that ProcessBench, PRMBench and Search list below. “{_sentence(YES.word)}” and “{NO.word}” mean "
+        f"p < 0.05. “{_sentence(PERHAPS.word)}” and “{PERHAPS_NOT.word}” mean that the interval excludes zero but p is "
+        f"larger. “{_sentence(OPEN.word)}” means neither: the data show no clear difference, which does not prove that "
+        "there is none."
     )
     table = Table(caption, ("claim", *titles), rows, measured=frozenset())
     return [table, *map(Text, _about_seeds(evidence.compared))]
@@ -133,29 +174,37 @@ def _about_seeds(compared: Sequence[Comparison]) -> list[str]:
 
 def hypothesis(found: Findings) -> list[str]:
     """The outcome for the paper's hypothesis (section 3.2) in one sentence; empty if it was not tested."""
-    tests = found.get(VARIANT_CLAIMS["no_subtasks"], {})
+    tests = found.get(VARIANT_CLAIMS["no_subtasks"][0], {})
     if not tests:
         return []
-    words = {
-        "yes": "is supported",
-        "perhaps": "is weakly supported",
-        "open": "remains open",
-        "perhaps not": "is weakly contradicted",
-        "no": "is contradicted",
-    }
-    parts = [f"{words[verdict]} on {listed(list(names))}" for verdict, names in by_verdict(tests).items()]
+    parts = [f"{verdict.hypothesis} on {listed(list(names))}" for verdict, names in by_verdict(tests).items()]
     claim = "The paper's hypothesis, that rewards improve if typed errors are detected first,"
-    reason = ", where the interval of the difference includes zero" if "open" in by_verdict(tests) else ""
-    figures = [figure for test in tests.values() for figure in (test.value, test.low, test.high)]
-    return [said(f"{claim} {'; it '.join(parts)}{reason}.", figures)]
+    reason = ", where the interval of the difference includes zero" if OPEN in by_verdict(tests) else ""
+    return [_said_of(f"{claim} {'; it '.join(parts)}{reason}.", tests.values())]
 
 
-def by_verdict(tests: Mapping[str, Finding]) -> dict[str, dict[str, Finding]]:
+def by_verdict(tests: Mapping[str, Finding]) -> dict[Verdict, dict[str, Finding]]:
     """The findings of each verdict, the clear verdicts first."""
-    found: dict[str, dict[str, Finding]] = {}
-    for name, test in sorted(tests.items(), key=lambda item: _VERDICTS.index(item[1].verdict)):
-        found.setdefault(test.verdict, {})[name] = test
-    return found
+    found = {verdict: {name: test for name, test in tests.items() if test.verdict is verdict} for verdict in VERDICTS}
+    return {verdict: of_verdict for verdict, of_verdict in found.items() if of_verdict}
+
+
+def chips(found: Findings) -> list[tuple[str, str]]:
+    """The text and the kind of one chip per claim and verdict."""
+    items = []
+    rivals: dict[Verdict, list[str]] = {}
+    for claim, tests in found.items():
+        if claim.startswith(SEARCH_BEATS):
+            verdict = next(iter(tests.values())).verdict
+            rivals.setdefault(verdict, []).append(claim.removeprefix(SEARCH_BEATS))
+            continue
+        for verdict, names in by_verdict(tests).items():
+            where = "all benchmarks" if len(names) == len(BENCHMARKS) else listed(list(names))
+            items.append((f"{claim}: {verdict.word} on {where}", verdict.colour))
+    for verdict, beaten in rivals.items():
+        what = f"all {len(beaten)} alternatives" if len(rivals) == 1 and len(beaten) > 1 else listed(beaten)
+        items.append((f"{SEARCH_BEATS}{what}: {verdict.word}", verdict.colour))
+    return items
 
 
 def listed(names: Sequence[str]) -> str:
@@ -168,7 +217,7 @@ def _claims(evidence: Evidence) -> list[tuple[str, str, str]]:
     found = []
     for run, *_ in evidence.systems.values():
         if run.variant != "full":
-            claim = VARIANT_CLAIMS.get(run.variant, f"full beats {run.variant}")
+            claim, _ = VARIANT_CLAIMS.get(run.variant, (f"full beats {run.variant}", ""))
             where = "" if run.mix == MAIN_MIX else f" ({run.mix} mix)"
             found.append((claim + where, spoken(replace(run, variant="full")), spoken(run)))
         elif run.mix == "prm800k":
@@ -178,3 +227,98 @@ def _claims(evidence: Evidence) -> list[tuple[str, str, str]]:
     rivals = {"pass@1": ONE_SAMPLE, "a random pick": RANDOM, "majority voting": MAJORITY}
     rivals |= {f"{way} n by {score}": BEST_OF_N[rule] for rule, (way, score) in RULES.items()}
     return found + [(SEARCH_BEATS + rival, FULL, name) for rival, name in rivals.items()]
+
+
+def answers(evidence: Evidence, found: Findings) -> list[Block]:
+    """One sentence per question that was tested, then guided search set by set; empty without comparisons."""
+    sentences = [
+        _said_of(f"{question} {_verdicts(tests, 'on')}", tests.values())
+        for claim, question in VARIANT_CLAIMS.values()
+        if (tests := found.get(claim))
+    ]
+    sentences += _data(found)
+    searches = {claim.removeprefix(SEARCH_BEATS): tests for claim, tests in found.items() if SEARCH_BEATS in claim}
+    if rivals := {rival: next(iter(tests.values())) for rival, tests in searches.items()}:
+        question = "Does guided search beat the alternatives without it?"
+        sentences.append(_said_of(f"{question} {_verdicts(rivals, 'against')}", rivals.values()))
+    by_set = _by_set(evidence)
+    sentences += _where(evidence, by_set)
+    return [*([Listing(sentences)] if sentences else []), *_lead_table(evidence, by_set)]
+
+
+def _verdicts(tests: Mapping[str, Finding], preposition: str) -> str:
+    """``Yes on A (figures) and B (figures); open on C (figures).``"""
+    parts = [
+        f"{verdict.word} {preposition} {listed([f'{name} ({test.figures})' for name, test in found.items()])}"
+        for verdict, found in by_verdict(tests).items()
+    ]
+    return _sentence("; ".join(parts)) + "."
+
+
+def _data(found: Findings) -> list[str]:
+    """Scores with none, one share and four shares of the weak data."""
+    more_data = found.get(MORE_DATA, {})
+    parts = [
+        f"{name}: {course(some, more)} (none to 1x {some.figures}, 1x to 4x {more.figures})"
+        for name, some in found.get(SOME_DATA, {}).items()
+        if (more := more_data.get(name)) is not None
+    ]
+    question, tests = "Does more weak data keep helping?", (found.get(SOME_DATA, {}), more_data)
+    used = [test for given in tests for test in given.values()]
+    return [_said_of(f"{question} {_sentence('; '.join(parts))}.", used)] if parts else []
+
+
+def course(some: Finding, more: Finding) -> str:
+    """The effect of the first share of the weak data and of the rest; only ``YES`` and ``NO`` count as effects."""
+    return _DATA_EFFECTS[some.verdict.effect, more.verdict.effect]
+
+
+def _by_set(evidence: Evidence) -> Findings:
+    """Per search set, the finding against each rival; p-values are adjusted over all of them."""
+    compared = [one for _, found in evidence.by_set.values() for one in found]
+    tests: dict[str, dict[str, Finding]] = {}
+    for one, test in zip(compared, adjusted_findings(compared), strict=True):
+        tests.setdefault(one.benchmark, {})[one.right] = test
+    return tests
+
+
+def _where(evidence: Evidence, by_set: Findings) -> list[str]:
+    """The sets on which guided search is clearly ahead, and its largest and smallest lead."""
+    parts = []
+    for rival, title in _RIVALS.items():
+        found = {name: tests[rival] for name, tests in by_set.items() if rival in tests}
+        if not found:
+            continue
+        ahead = [_SETS.get(name, name) for name, test in found.items() if test.verdict is YES]
+        where = "every set" if len(ahead) == len(found) else listed(ahead) if ahead else "no set with certainty"
+        ends = (extreme(found, key=lambda name: found[name].value) for extreme in (max, min))
+        most, least = (
+            f"{found[name].value:+.1f} on {_SETS.get(name, name)} (pass@1 {evidence.by_set[name][0].value:.1f})"
+            for name in ends
+        )
+        parts.append(f"{title} on {where}, from {most} to {least}")
+    used = [test for tests in by_set.values() for test in tests.values()]
+    return [_said_of(f"On which sets? It beats {'; '.join(parts)}.", used)] if parts else []
+
+
+def _lead_table(evidence: Evidence, by_set: Findings) -> list[Block]:
+    rivals = [rival for rival in _RIVALS if any(rival in tests for tests in by_set.values())]
+    levels = {name: evidence.by_set[name][0].value for name in by_set}
+    rows = [
+        (_SETS.get(name, name), *figures([level]), *(cell_of(by_set[name].get(rival)) for rival in rivals))
+        for name, level in sorted(levels.items(), key=lambda item: item[1])
+    ]
+    caption = (
+        "Guided search by PathFinder-PRM compared with its rivals on each set, the policy's hardest set first. The p "
+        "is adjusted over all cells of this table."
+    )
+    headers = ("set", "pass@1", *(f"lead over {_RIVALS[rival]}" for rival in rivals))
+    return [Table(caption, headers, rows)] if rows else []
+
+
+def _said_of(text: str, tests: Iterable[Finding]) -> str:
+    return said(text, [figure for test in tests for figure in (test.value, test.low, test.high)])
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

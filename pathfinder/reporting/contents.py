@@ -9,8 +9,7 @@ from typing import Any
 from ground.io import digest_of
 from pathfinder.pages.page import Block, Listing, Page, Section, Table, Text, files_of
 from pathfinder.reporting import account, details, plots, record_flow, tables
-from pathfinder.reporting.answers import answers
-from pathfinder.reporting.claims import claims, claims_as_published, findings
+from pathfinder.reporting.claims import answers, claims, claims_as_published, findings
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.mistakes import worst_mistakes
 from pathfinder.reporting.names import MISSING, PRMBENCH, PROCESSBENCH, SEARCH, TABLES, TEXTS, Benchmark

@@ -12,7 +12,7 @@ from ground.io import read_jsonl
 from pathfinder.benchmarks.bootstrap import pooled
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.params import Report
-from pathfinder.policy.choosing import RULES
+from pathfinder.policy.choosing import COLUMNS, RULES
 from pathfinder.reporting import comparisons
 from pathfinder.reporting.calibration import Rewards, prmbench_rewards, processbench_rewards
 from pathfinder.reporting.comparisons import Between, Comparison, Measured, System, compare, gather
@@ -126,7 +126,13 @@ class Evidence:
         }
         found = {rule: self.measured[SEARCH].get(BEST_OF_N[rule]) for rule in ("min", "weighted_min")}
         chosen = {rule: system.level(self._report) for rule, system in found.items() if system}
-        return lines(self.results, levels, chosen)
+        return lines(self.results, levels, chosen, {rule: self._levels_by(rule) for rule in COLUMNS})
+
+    def _levels_by(self, rule: str) -> dict[str, Score]:
+        """Each of our systems' score if a rule chooses among whole solutions, by spoken name."""
+        measure = partial(_best_of_n, rule)
+        found = _existing({name: self._trained(name, "best_of_n", measure) for name in self.systems})
+        return {name: system.level(self._report) for name, system in found.items()}
 
     @cached_property
     def compared(self) -> list[Comparison]:

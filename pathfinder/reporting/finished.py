@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, TypeAdapter
+from pydantic import AfterValidator, ConfigDict, TypeAdapter, model_validator
 
 from ground.io import read_json
 from pathfinder.core.metrics import Metrics, Number, checked
 from pathfinder.core.params import load_params
-from pathfinder.reporting.names import BENCHMARKS, HEADERS, PUBLISHED, TABLES
+from pathfinder.reporting.names import COLUMNS, PUBLISHED, TABLES
 from pathfinder.reporting.results import Score
 
 _FIGURE = re.compile(r"(-?[\d.]+) \[(-?[\d.]+), (-?[\d.]+)\]")
@@ -36,11 +36,25 @@ class _Score(Metrics):
 
 
 class _Row(Metrics):
+    """A row, whose other keys are the cells of ``COLUMNS``."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, _Score | Text]
     system: Text
     is_baseline: bool = False
-    processbench: _Score | Text
-    prmbench: _Score | Text
-    search: _Score | Text
+    origins: Any = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if missing := [key for key in COLUMNS if key not in self.__pydantic_extra__]:
+            raise ValueError(f"no {', '.join(missing)}")
+        return self
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The name of the system and its cells as texts."""
+        cells = [self.__pydantic_extra__[key] for key in COLUMNS]
+        return (self.system, *(cell if isinstance(cell, str) else str(Score(**cell.as_json())) for cell in cells))
 
 
 class Tables(Metrics):
@@ -65,23 +79,19 @@ def read_tables(path: Path = TABLES) -> Tables | None:
 
 def parse_tables(content: Any, path: Path = TABLES) -> Tables:
     """The content of ``reports/tables.json``; raises ``DataError`` if it does not have its form."""
-    return checked(TypeAdapter(Tables), content, path)
+    return checked(TypeAdapter(Tables), content, path, extra="allow")
 
 
 def result_rows(path: Path | None) -> list[dict[str, Any]]:
     """The rows of the results in a file, without the places that they come from; none without a file."""
     found = read_tables(path) if path is not None else None
-    return [row.as_json() for row in found.results] if found else []
+    return [row.model_dump(exclude={"origins"}) for row in found.results] if found else []
 
 
 def printed_rows(tables: Tables) -> list[tuple[str, ...]]:
     """The headers and the main results."""
-    first, *others = HEADERS
-    rows = [(f"{first} (toy sets)" if tables.toy else first, *others)]
-    for row in tables.results:
-        cells = (getattr(row, benchmark.key) for benchmark in BENCHMARKS)
-        rows.append((row.system, *(cell if isinstance(cell, str) else str(Score(**cell.as_json())) for cell in cells)))
-    return rows
+    headers = ("system (toy sets)" if tables.toy else "system", *COLUMNS.values())
+    return [headers, *(row.texts for row in tables.results)]
 
 
 def results_table(path: Path = TABLES) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pathfinder.benchmarks import paper
 from pathfinder.core.runs import MAIN_MIX, Run
+from pathfinder.policy import choosing
 
 VARIANTS = {
     "full": "PathFinder-PRM",
@@ -42,7 +43,8 @@ PROCESSBENCH = Benchmark("processbench", "ProcessBench mean F1", paper.PROCESSBE
 PRMBENCH = Benchmark("prmbench", "PRMScore", paper.PRMBENCH)
 SEARCH = Benchmark("search", "search accuracy", paper.SEARCH)
 BENCHMARKS = (PROCESSBENCH, PRMBENCH, SEARCH)
-HEADERS = ("system", *(benchmark.title for benchmark in BENCHMARKS))
+COLUMNS = {benchmark.key: benchmark.title for benchmark in BENCHMARKS} | choosing.COLUMNS
+"""The columns of the main results, by their key in ``reports/tables.json``."""
 
 
 def name_of(run: Run) -> str:

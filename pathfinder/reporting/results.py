@@ -140,7 +140,7 @@ Cell = Score | str
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One row of the main results; cells are in the order of ``BENCHMARKS``. The label also counts the seeds."""
+    """One row of the main results; cells are in the order of ``names.COLUMNS``. The label also counts the seeds."""
 
     name: str
     label: str
@@ -194,10 +194,16 @@ def read_placed(path: Path, form: TypeAdapter[Form], extra: Literal["ignore", "a
     return checked(form, placed(read_json(path), path.as_posix()), path, extra) if path.exists() else None
 
 
-def lines(results: Results, levels: Mapping[Benchmark, Mapping[str, Score]], chosen: Mapping[str, Score]) -> list[Line]:
+def lines(
+    results: Results,
+    levels: Mapping[Benchmark, Mapping[str, Score]],
+    chosen: Mapping[str, Score],
+    by_rule: Mapping[str, Mapping[str, Score]],
+) -> list[Line]:
     """Our systems, then every baseline; ``chosen`` has the full variant's scores by the rules of the minimum.
 
-    ``levels`` are the scores by spoken name on each benchmark where some system has several seeds.
+    ``levels`` are the scores by spoken name on each benchmark where some system has several seeds. ``by_rule`` has the
+    scores by each rule with a column, by spoken name.
     """
     ours = []
     for members in results.systems:
@@ -206,6 +212,7 @@ def lines(results: Results, levels: Mapping[Benchmark, Mapping[str, Score]], cho
             or (_score(measured.get(members[0].name)) if len(members) == 1 else names.MISSING)
             for bench, measured in results.benchmarks.items()
         ]
+        cells += [found.get(names.spoken(members[0]), names.MISSING) for found in by_rule.values()]
         ours.append(Line(names.name_of(members[0]), names.label(members), tuple(cells), is_baseline=False))
     rows: list[tuple[str, list[Cell]]] = []
     for name in dict.fromkeys(name for found in results.published.values() for name in found):
@@ -222,7 +229,8 @@ def lines(results: Results, levels: Mapping[Benchmark, Mapping[str, Score]], cho
     for rule, score in chosen.items():
         name = f"{RULES[rule][0]} {results.sampled[-1].partition('@')[2]} by minimum reward"
         rows.insert(-1, (name, [names.NOT_APPLICABLE, names.NOT_APPLICABLE, score]))
-    return [*ours, *(Line(name, name, tuple(row)) for name, row in rows)]
+    others = [names.NOT_APPLICABLE] * len(by_rule)
+    return [*ours, *(Line(name, name, (*row, *others)) for name, row in rows)]
 
 
 def _score(metrics: Measured | None) -> Cell:

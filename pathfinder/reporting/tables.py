@@ -17,6 +17,7 @@ _RULES = {"both": "rule both", "pass1": "rule pass 1", "official": "rule officia
 _PUBLISHED_RULES = _RULES | {"authors": "its authors' rule", "benchmark": "the benchmark's rule"}
 AS_PUBLISHED, GRADED_AS_PUBLISHED, REPAIRED = "as published", "graded as published", "repaired"
 _TWO_PASSES = "both passes; a step is incorrect if its reward, given the two predicted labels, is below one half"
+_TITLES = tuple(benchmark.title for benchmark in names.BENCHMARKS)
 Row = tuple[str, list[float | None]]
 
 
@@ -35,7 +36,7 @@ def headline(results: Results, lines: Sequence[Line]) -> Table:
     if results.official:
         caption += f" Our systems follow the published rules in {', '.join(b.title for b in results.official)}."
     emphasis = frozenset(place for place, line in enumerate(lines) if not line.is_baseline)
-    return Table(caption, names.HEADERS, rows, emphasis)
+    return Table(caption, ("system", *names.COLUMNS.values()), rows, emphasis)
 
 
 def by_part(results: Results, benchmark: Benchmark) -> list[Block]:
@@ -156,7 +157,7 @@ def _scale(results: Results, is_comparable: bool) -> Table:
                 compared = theirs.get(run.mix) if is_comparable and reading is as_published else None
                 sizes = cells.figures([records, others], ",")
                 ours.append(((f"ours: {name_of(run)}, {words}", *sizes), known, compared))
-    headers = ("model", "samples", "Mistral samples", *names.HEADERS[1:])
+    headers = ("model", "samples", "Mistral samples", *_TITLES)
     caption = "Effect of scaling the Mistral data in the paper and here. Our sizes are in training records."
     printed = [
         (row.name, *sizes_of_paper(place, row), *cells.figures(values))
@@ -197,4 +198,4 @@ def each_run(results: Results) -> list[Block]:
         for run in results.runs
     ]
     caption = "Every run, in percent. The suffix -s2 marks the second seed."
-    return cells.folded("Every run", caption, ("run", *names.HEADERS[1:]), rows)
+    return cells.folded("Every run", caption, ("run", *_TITLES), rows)

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ground.io import write_jsonl
-from pathfinder.reporting.answers import course
-from pathfinder.reporting.claims import Finding
+from pathfinder.reporting.claims import Finding, course
 from stages.report import main
 from tests.support.report_inputs import SEEDED, write_best_of_n, write_everything, write_project
 

@@ -24,7 +24,6 @@ ORDER = (
     "details",
     "claims",
     "opening",
-    "answers",
     "record_flow",
     "account",
     "mistakes",

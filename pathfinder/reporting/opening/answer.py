@@ -9,7 +9,7 @@ from pathfinder.benchmarks.readers import ProcessBenchItem
 from pathfinder.pages.page import Block, Chips, Text
 from pathfinder.pages.picture import LEGEND, NAMES, picture_of
 from pathfinder.prm.results import ScoredSolution, ScoredStep
-from pathfinder.reporting.claims import SEARCH_BEATS, Findings, by_verdict, hypothesis, listed
+from pathfinder.reporting.claims import Findings, chips, hypothesis, listed
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH
 from pathfinder.reporting.origins import from_files, said
@@ -17,7 +17,6 @@ from pathfinder.reporting.results import Score
 
 _RIVALS = {PROCESSBENCH: ("chance", "chance"), PRMBENCH: ("chance", "chance")}
 _RIVALS |= {SEARCH: ("search with a random pick", "a random pick")}
-_KINDS = {"yes": "yes", "perhaps": "open", "open": "open", "perhaps not": "open", "no": "no"}
 _MOST_STEPS = 6
 _INTRODUCTION = (
     "A process reward model (PRM) judges each step of a mathematical solution. PathFinder-PRM first predicts whether a "
@@ -56,19 +55,7 @@ def _scores(evidence: Evidence) -> list[str]:
 
 def _chips(found: Findings, gates: Gates) -> list[Block]:
     """One chip per claim and verdict, and one for the gates of the data."""
-    items = []
-    rivals: dict[str, list[str]] = {}
-    for claim, tests in found.items():
-        if claim.startswith(SEARCH_BEATS):
-            verdict = next(iter(tests.values())).verdict
-            rivals.setdefault(verdict, []).append(claim.removeprefix(SEARCH_BEATS))
-            continue
-        for verdict, names in by_verdict(tests).items():
-            where = "all benchmarks" if len(names) == len(_RIVALS) else listed(list(names))
-            items.append((f"{claim}: {verdict} on {where}", _KINDS[verdict]))
-    for verdict, beaten in rivals.items():
-        what = f"all {len(beaten)} alternatives" if len(rivals) == 1 and len(beaten) > 1 else listed(beaten)
-        items.append((f"{SEARCH_BEATS}{what}: {verdict}", _KINDS[verdict]))
+    items = chips(found)
     outcomes = [gate["passed"] for outcome in gates.values() if outcome for gate in outcome["gates"]]
     if outcomes:
         passed = f"{sum(outcomes):,} of {len(outcomes):,} gates passed"
