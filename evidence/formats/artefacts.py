@@ -27,13 +27,15 @@ _MEDIA_TYPES = {
     ".txt": "text/plain",
     ".yaml": "application/yaml",
 }
+MODELS = ("models/", "artifacts/raw/models/")
+"""The folders of trained and downloaded models."""
 
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
     """A file or folder with the digests in a record; ``files`` holds the files of a folder by full path.
 
-    The sha256 of a folder is that of the JSON list of its files (``provenance.hashing``).
+    The sha256 of a folder is the digest of the JSON list of its files (``ground.hashing``).
     """
 
     path: str
@@ -46,6 +48,11 @@ class Artefact:
     def is_folder(self) -> bool:
         """Whether the path is a folder."""
         return self.md5.endswith(".dir")
+
+    @property
+    def is_model(self) -> bool:
+        """Whether the path is a model or a file of one."""
+        return self.path.startswith(MODELS)
 
     def leaves(self) -> Iterator[Artefact]:
         """The files of a folder, or the file itself."""

@@ -7,13 +7,14 @@ is given if this environment has the same version installed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from evidence.audit.graph import RAW
 from evidence.dvc import history
-from evidence.formats.artefacts import Artefact, media_type
+from evidence.formats.artefacts import MODELS, Artefact, media_type
 from evidence.formats.identifiers import LICENCE, PROJECT, package_url, uuid_of
 from evidence.formats.lineage import Lineage, Run, text_of
 from evidence.record.identity import LOCKS
@@ -21,7 +22,6 @@ from evidence.record.identity import LOCKS
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _LONGEST_LICENCE = 80
-_MODELS = ("models/", "artifacts/raw/models/")
 Component = dict[str, Any]
 
 
@@ -35,12 +35,13 @@ def bom(lineage: Lineage) -> Component:
         "version": str(newest.content["git"]["commit"] or "not in a repository"),
         "licenses": [{"license": {"id": LICENCE}}],
     }
-    packages = {(name, version) for run in lineage.runs for name, version in run.packages.items()}
-    hashes = _locked_hashes(lineage)
+    packages = sorted({pair for run in lineage.runs for pair in run.packages.items()})
+    hashes, whole = _locked_hashes(lineage), _whole(lineage)
     components = [
-        *(_artefact(artefact, lineage) for artefact in _whole(lineage)),
-        *(_package(name, version, hashes.get((name, version), [])) for name, version in sorted(packages)),
+        *(_artefact(each, lineage, whole) for each in whole),
+        *(_package(*package, hashes.get(package, [])) for package in packages),
     ]
+    needed = {"ref": "project", "dependsOn": sorted(package_url(*pair) for pair in newest.packages.items())}
     return {
         "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",
         "bomFormat": "CycloneDX",
@@ -49,68 +50,65 @@ def bom(lineage: Lineage) -> Component:
         "version": 1,
         "metadata": {"timestamp": lineage.end, "component": main},
         "components": components,
-        "dependencies": [*_dependencies(lineage), *_package_dependencies(lineage)],
+        "dependencies": [*(_dependency(each, lineage, whole) for each in whole), needed],
     }
 
 
 def _whole(lineage: Lineage) -> list[Artefact]:
-    """The models and data sets, without code; a source's folder is a part of its own, artifacts/raw is not."""
-    sources = [f"artifacts/raw/{name}" for name in lineage.sources]
+    """The models and data sets, without code; each source replaces its part of artifacts/raw."""
     found = dict(lineage.artefacts)
-    for raw in [each for path, each in lineage.artefacts.items() if path == "artifacts/raw"]:
-        del found[raw.path]
-        for folder in sources:
+    if raw := found.pop(RAW, None):
+        for folder in (f"{RAW}/{name}" for name in lineage.sources):
             files = {path: file for path, file in raw.files.items() if path.startswith(f"{folder}/")}
-            if folder not in found and files:
+            if files:
                 size = sum(file.size for file in files.values())
-                found[folder] = Artefact(folder, ".dir", "", size, files)
+                found.setdefault(folder, Artefact(folder, ".dir", "", size, files))
     return [found[path] for path in sorted(found)]
 
 
-def _artefact(artefact: Artefact, lineage: Lineage) -> Component:
-    is_model = artefact.path.startswith(_MODELS)
-    runs = [run for run in lineage.makers(artefact.path) if artefact.path in run.outputs]
+def _artefact(artefact: Artefact, lineage: Lineage, whole: list[Artefact]) -> Component:
+    runs = _makers(artefact, lineage)
     source = lineage.source_of(artefact.path)
     files = [_file(file) for file in artefact.leaves()] if artefact.is_folder else []
-    component: Component = {
-        "type": "machine-learning-model" if is_model else "data",
+    kind = "configuration" if media_type(artefact.path) == "application/yaml" else "dataset"
+    return {
+        "type": "machine-learning-model" if artefact.is_model else "data",
         "bom-ref": _ref(artefact.path),
         "name": artefact.path,
         "version": artefact.sha256[:16] or "see files",
         **({} if artefact.is_folder else {"hashes": _hashes(artefact)}),
-        **({"licenses": [_licence(str(source[1]["licence"]))]} if source else {}),
+        # by name: the catalogue may name a licence that SPDX does not list
+        **({"licenses": [{"license": {"name": str(source[1]["licence"])}}]} if source else {}),
         **({"components": files} if files else {}),
         "properties": _properties(artefact, source, runs),
+        **(
+            {"modelCard": {"modelParameters": _model_parameters(runs, whole)}}
+            if artefact.is_model
+            else {"data": [{"type": kind, "name": artefact.path}]}
+        ),
     }
-    if is_model:
-        component["modelCard"] = _model_card(runs, lineage)
-    else:
-        kind = "configuration" if media_type(artefact.path) == "application/yaml" else "dataset"
-        component["data"] = [{"type": kind, "name": artefact.path}]
-    return component
 
 
 def _properties(artefact: Artefact, source: Any, runs: list[Run]) -> list[dict[str, str]]:
     facts = [("md5", artefact.md5), ("bytes", str(artefact.size))]
-    if artefact.is_folder and artefact.sha256:
+    if artefact.is_folder:
         facts.append(("sha256 of the list of files", artefact.sha256))
     if source:
         facts += [("source", f"{source[1]['kind']} {source[1]['location']}")]
-        facts += [("revision", str(source[1]["revision"]))] if source[1].get("revision") else []
+        facts += [("revision", str(source[1].get("revision") or ""))]
     for run in runs:
         facts += [("stage", run.name), ("record", run.record.digest), ("command", run.stage.cmd)]
-        facts += [("statement", run.statement.sha256)] if run.statement else []
+        facts += [("statement", run.statement.sha256 if run.statement else "")]
         facts += [(f"param:{key}", text_of(value)) for key, value in sorted(run.params.items())]
     return [{"name": f"pathfinder:{name}", "value": value} for name, value in facts if value and value != ".dir"]
 
 
-def _model_card(runs: list[Run], lineage: Lineage) -> Component:
-    read = [path for run in runs for path in run.inputs if not path.startswith((*_MODELS, "metrics/"))]
-    refs = {_ref(whole.path) for whole in _whole(lineage) for path in read if history.overlap(whole.path, path)}
-    parameters: Component = {"task": "process reward" if runs else "language model"}
-    if runs:
-        parameters |= {"approach": {"type": "supervised"}, "datasets": [{"ref": ref} for ref in sorted(refs)]}
-    return {"modelParameters": parameters}
+def _model_parameters(runs: list[Run], whole: list[Artefact]) -> Component:
+    if not runs:
+        return {"task": "language model"}
+    read = [path for run in runs for path in run.inputs if not path.startswith((*MODELS, "metrics/"))]
+    datasets = [{"ref": ref} for ref in sorted(_refs(read, whole))]
+    return {"task": "process reward", "approach": {"type": "supervised"}, "datasets": datasets}
 
 
 def _file(file: Artefact) -> Component:
@@ -124,8 +122,7 @@ def _file(file: Artefact) -> Component:
 
 
 def _package(name: str, version: str, hashes: list[str]) -> Component:
-    licence = _installed_licence(name, version)
-    address = package_url(name, version)
+    licence, address = _installed_licence(name, version), package_url(name, version)
     contents = [{"alg": "SHA-256", "content": each} for each in hashes]
     return {
         "type": "library",
@@ -138,20 +135,20 @@ def _package(name: str, version: str, hashes: list[str]) -> Component:
     }
 
 
-def _dependencies(lineage: Lineage) -> Iterator[Component]:
-    """The inputs of each model or data set, and the project's code."""
-    whole = _whole(lineage)
-    for artefact in whole:
-        runs = [run for run in lineage.runs if artefact.path in run.outputs]
-        read = {path for run in runs for path in run.inputs}
-        above = {_ref(other.path) for other in whole for path in read if history.overlap(other.path, path)}
-        above -= {_ref(artefact.path)}
-        yield {"ref": _ref(artefact.path), "dependsOn": sorted(above | ({"project"} if runs else set()))}
+def _dependency(artefact: Artefact, lineage: Lineage, whole: list[Artefact]) -> Component:
+    """The inputs of a model or data set, and the project's code."""
+    runs = _makers(artefact, lineage)
+    above = _refs({path for run in runs for path in run.inputs}, whole) - {_ref(artefact.path)}
+    return {"ref": _ref(artefact.path), "dependsOn": sorted(above | ({"project"} if runs else set()))}
 
 
-def _package_dependencies(lineage: Lineage) -> Iterator[Component]:
-    newest = max(lineage.runs, key=lambda run: run.end)
-    yield {"ref": "project", "dependsOn": sorted(package_url(*pair) for pair in newest.packages.items())}
+def _makers(artefact: Artefact, lineage: Lineage) -> list[Run]:
+    return [run for run in lineage.runs if artefact.path in run.outputs]
+
+
+def _refs(paths: Iterable[str], whole: list[Artefact]) -> set[str]:
+    """The models and data sets that have a part at one of the paths."""
+    return {_ref(each.path) for each in whole for path in paths if history.overlap(each.path, path)}
 
 
 def _locked_hashes(lineage: Lineage) -> dict[tuple[str, str], list[str]]:
@@ -184,11 +181,6 @@ def _installed_licence(name: str, version: str) -> Component | None:
     stated = (installed.get_all("License") or [""])[0].strip().split("\n")[0]
     title = ", ".join(names) or stated
     return {"license": {"name": title[:_LONGEST_LICENCE]}} if title else None
-
-
-def _licence(name: str) -> Component:
-    """A source's licence by name: the catalogue may name one that SPDX does not list."""
-    return {"license": {"name": name}}
 
 
 def _hashes(file: Artefact) -> list[Component]:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from evidence.formats import Format
+from evidence.formats.export import Format, exported
 from evidence.verbs.cli import At
 from evidence.verbs.completion import outs
 from ground.io import DataError
@@ -37,7 +37,6 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the records in a format of other tools; the same records give the same bytes."""
-    from evidence.formats.export import exported
     from evidence.formats.lineage import read_lineage
     from evidence.verbs.revision import at as at_revision
     from ground.io import write_text

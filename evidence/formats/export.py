@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from evidence.formats import Format
-from evidence.formats.bom import bom
-from evidence.formats.crate import crate
-from evidence.formats.descriptions import card, croissant
-from evidence.formats.lineage import Lineage
-from evidence.formats.openlineage import events
+if TYPE_CHECKING:
+    from evidence.formats.lineage import Lineage
+
+Format = Literal["crate", "openlineage", "cyclonedx", "croissant", "card"]
+"""The formats of ``pathfinder lineage export``."""
 
 
 def exported(lineage: Lineage, form: Format, base: str = "") -> str:
@@ -20,19 +18,21 @@ def exported(lineage: Lineage, form: Format, base: str = "") -> str:
     ``base`` is the address under which the project folder is published; only a crate has a use for it. Raises
     ``DataError`` if the format needs something that the history does not have.
     """
-    writers: dict[Format, Callable[[], str]] = {
-        "crate": lambda: _json(crate(lineage, base)),
-        "openlineage": lambda: "".join(f"{_line(event)}\n" for event in events(lineage)),
-        "cyclonedx": lambda: _json(bom(lineage)),
-        "croissant": lambda: _json(croissant(lineage)),
-        "card": lambda: card(lineage),
-    }
-    return writers[form]()
+    from evidence.formats import bom, crate, descriptions, openlineage
+
+    match form:
+        case "card":
+            return descriptions.card(lineage)
+        case "openlineage":
+            return "".join(f"{_json(event)}\n" for event in openlineage.events(lineage))
+        case "crate":
+            content = crate.crate(lineage, base)
+        case "cyclonedx":
+            content = bom.bom(lineage)
+        case "croissant":
+            content = descriptions.croissant(lineage)
+    return _json(content, indent=1) + "\n"
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _line(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False)

@@ -26,7 +26,7 @@ _VERSIONS = {
     "ProcessingEngineRunFacet": "1-1-1",
     "SourceCodeJobFacet": "1-0-1",
 }
-_PLACE = NAMESPACE.rstrip("/")
+_PRODUCER, _PLACE = uri("exporter"), NAMESPACE.rstrip("/")
 """The namespace of jobs and data sets; data sets are named by their paths in the project."""
 
 Event = dict[str, Any]
@@ -34,17 +34,15 @@ Event = dict[str, Any]
 
 def events(lineage: Lineage) -> Iterator[Event]:
     """The events in the order of their times, as JSON values; equal records have equal run ids."""
-    found = [event for run in lineage.runs for event in (_event(run, "START"), _event(run, "COMPLETE"))]
-    yield from sorted(
-        found, key=lambda event: (event["eventTime"], event["job"]["name"], event["eventType"] == "START")
-    )
+    found = (_event(run, kind) for run in lineage.runs for kind in ("START", "COMPLETE"))
+    yield from sorted(found, key=lambda each: (each["eventTime"], each["job"]["name"], each["eventType"] == "START"))
 
 
 def _event(run: Run, kind: str) -> Event:
     return {
         "eventType": kind,
         "eventTime": run.start if kind == "START" else run.end,
-        "producer": _producer(),
+        "producer": _PRODUCER,
         "schemaURL": f"{_EVENT}/RunEvent",
         "run": {"runId": uuid_of("run", run.record.digest), "facets": _run_facets(run)},
         "job": {
@@ -72,7 +70,7 @@ def _run_facets(run: Run) -> Event:
         "executionParameters": _facet("ExecutionParametersRunFacet", parameters=parameters),
         **({"parent": _facet("ParentRunFacet", **parent)} if flow else {}),
         "pathfinder_record": {
-            "_producer": _producer(),
+            "_producer": _PRODUCER,
             "_schemaURL": f"{_EVENT}/RunFacet",
             "sha256": run.record.digest,
             "statement": run.statement.sha256 if run.statement else None,
@@ -83,10 +81,8 @@ def _run_facets(run: Run) -> Event:
 
 
 def _dataset(artefact: Artefact, side: str) -> Event:
-    kind = "MODEL" if artefact.path.startswith(("models/", "artifacts/raw/models/")) else "FILE"
-    statistics = {"size": artefact.size, "fileCount": len(list(artefact.leaves()))}
-    title = f"{side}Statistics"
-    form = "InputStatisticsInputDatasetFacet" if side == "input" else "OutputStatisticsOutputDatasetFacet"
+    kind, form = "MODEL" if artefact.is_model else "FILE", f"{side.title()}Statistics{side.title()}DatasetFacet"
+    statistics = _facet(form, size=artefact.size, fileCount=len(list(artefact.leaves())))
     return {
         "namespace": _PLACE,
         "name": artefact.path,
@@ -94,14 +90,10 @@ def _dataset(artefact: Artefact, side: str) -> Event:
             "datasetType": _facet("DatasetTypeDatasetFacet", datasetType=kind),
             "version": _facet("DatasetVersionDatasetFacet", datasetVersion=f"sha256:{artefact.sha256}"),
         },
-        f"{side}Facets": {title: _facet(form, **statistics)},
+        f"{side}Facets": {f"{side}Statistics": statistics},
     }
 
 
 def _facet(name: str, /, **values: Any) -> Event:
     schema = f"{_SPEC}/facets/{_VERSIONS[name]}/{name}.json#/$defs/{name}"
-    return {"_producer": _producer(), "_schemaURL": schema} | values
-
-
-def _producer() -> str:
-    return uri("exporter")
+    return {"_producer": _PRODUCER, "_schemaURL": schema} | values
