@@ -77,10 +77,8 @@ def item_named(name: str) -> ProcessBenchItem:
 
 
 def measured() -> dict[str, Any]:
-    """How good the explanations were found to be, from the campaign that ``proof`` runs."""
-    content = Path(__file__).with_name("measured.json").read_bytes()
-    found: dict[str, Any] = parse_json(content, "measured.json")
-    return found
+    """How good the explanations were found to be, from the campaign ``tests.campaigns.influence.proof``."""
+    return dict(parse_json(Path(__file__).with_name("measured.json").read_bytes(), "measured.json"))
 
 
 def _answer(item: ProcessBenchItem, run: str, folder: Path, step: int | None) -> dict[str, Any]:
@@ -93,8 +91,7 @@ def _answer(item: ProcessBenchItem, run: str, folder: Path, step: int | None) ->
     path = STATE / f"{digest_of(identity | {'files': [sha256_file(file) for file in files]})}.json"
     if not path.exists():
         write_json(path, _explain(item, run, folder, step))
-    answer: dict[str, Any] = read_json(path)
-    return answer
+    return dict(read_json(path))
 
 
 def _explain(item: ProcessBenchItem, run: str, folder: Path, step: int | None) -> dict[str, Any]:

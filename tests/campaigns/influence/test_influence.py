@@ -8,9 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from extras.why import proof, summary
 from extras.why.why import measured
 from ground.io import DataError, write_json
+from tests.campaigns.influence import proof, summary
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -93,7 +95,7 @@ def test_jobs_cover_every_kind_once() -> None:
     assert list(proof.jobs("summary")) == []
 
 
-def test_the_page_holds_the_shipped_figures(root: Path) -> None:
-    page = (root / "extras/why/README.md").read_text(encoding="utf-8")
+def test_the_page_holds_the_shipped_figures() -> None:
+    page = (ROOT / "extras/why/README.md").read_text(encoding="utf-8")
     block = page.partition("<!-- measured -->\n")[2].partition("\n<!-- /measured -->")[0]
     assert block == "\n".join(summary.as_markdown(measured()))

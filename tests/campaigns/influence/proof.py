@@ -1,6 +1,6 @@
 """Train without the records that an explanation names, and count the decisions that change.
 
-Run     python -m extras.why.proof .pathfinder/why/proof     (in a finished quickstart)
+Run     python -m tests.campaigns.influence.proof .pathfinder/why/proof     (in a finished quickstart)
 
 The jobs are files in the folder, so an interrupted campaign continues, and two processes can share it: start one with
 ``--part named`` and one with ``--part others``, then write the summary with ``--part summary``. ``summary.json`` has
@@ -192,10 +192,12 @@ def file_of(folder: Path, kind: str, number: int) -> Path:
 
 def write_summary(folder: Path) -> None:
     """Write ``summary.json``; raises ``DataError`` if a job is not finished."""
-    from extras.why.summary import summarise
+    from tests.campaigns.influence.summary import summarise
 
     if missing := [job for job in jobs("all") if not file_of(folder, *job).exists()]:
-        raise DataError(f"{folder}: {len(missing)} jobs are not finished; run `python -m extras.why.proof {folder}`")
+        raise DataError(
+            f"{folder}: {len(missing)} jobs are not finished; run `python -m tests.campaigns.influence.proof {folder}`"
+        )
     write_json(folder / "summary.json", summarise(folder))
 
 
