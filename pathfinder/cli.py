@@ -107,7 +107,7 @@ def score(
     revision: Revision = None,
     preset: Annotated[
         Literal["default", "official-processbench", "official-prmbench", "official-search"],
-        typer.Option(help="Prompt: the training prompt or that of a published runner."),
+        typer.Option(help="Prompt: the training prompt, or a published runner's."),
     ] = "default",
     mode: Annotated[
         Literal["both", "pass1", "positive", "all"],
@@ -199,7 +199,7 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8765,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option(help="Also answer under this host name, that of a proxy on this machine; repeat it for several."),
+        typer.Option(help="Also answer under this host name, for example a local proxy's; repeat it for several."),
     ] = None,
     dtype: Precision = "auto",
     request_tokens: Annotated[

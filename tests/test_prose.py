@@ -64,7 +64,22 @@ def test_code_has_at_most_one_marked_construct_per_two_thousand_words() -> None:
         "Of its labels most are right.",
         "What answers without a model is read from any file.",
         "An absent one is passed over.",
+        "Its keys are those of the table.",
+        "The copy has other bytes, and the file another form.",
+        "Average and intervals have other keys.",
+        "PyTorch shall ask the driver.",
     ],
 )
 def test_marked_constructs_are_found(sentence: str) -> None:
     assert list(marks_in([Text("", 1, sentence)]))
+
+
+@pytest.mark.parametrize("opening", ["What a run leaves.", "Whether it ended.", "Of a system's search."])
+def test_a_docstring_without_a_subject_is_found(opening: str) -> None:
+    assert list(marks_in([Text("", 1, opening, opens_docstring=True)]))
+    assert not list(marks_in([Text("", 1, f"Say {opening.lower()}", opens_docstring=True)]))
+
+
+@pytest.mark.parametrize("sentence", ["All other keys stay.", "What is 1 + 1?", "Any other text is refused."])
+def test_plain_sentences_are_not(sentence: str) -> None:
+    assert not list(marks_in([Text("", 1, sentence, opens_docstring=True)]))

@@ -34,7 +34,7 @@ def details_text(tables: Mapping[str, Any]) -> str:
     parts = list(tables["truth"])
     claims = next((table for table in tables["tables"].get(CLAIMS, ()) if table["headers"][0] == "claim"), None)
     if claims:
-        parts.append("The paper's claims on these models, with p adjusted over those of the benchmark sections:")
+        parts.append("The paper's claims on these models, with p adjusted over the claims of the benchmark sections:")
         parts.append(markdown_table(claims["headers"], claims["rows"]))
     return "\n\n".join(parts) + "\n"
 

@@ -13,7 +13,7 @@ from ground.show import AsJson, offered, show
 
 Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")]
 Precision = Annotated[
-    Literal["auto", "float32", "bfloat16"], typer.Option(help="Precision of the model; auto: that of its files.")
+    Literal["auto", "float32", "bfloat16"], typer.Option(help="Precision of the model; auto: as in its files.")
 ]
 
 

@@ -33,7 +33,7 @@ _MARKS = {
     "a for per": rf"\b({_COUNT}) an? ({_UNIT})\b",
     "come to / of": r"\b(comes?|came) (to|of|out|from it|as|with it)\b|\bwhat (became|becomes) of\b",
     "is there": r"\b(is|are|was|were|be) (not )?there\b(?! (is|are|was|were|a|an|any|no)\b)",
-    "pass over": r"\bpass(es|ed)? over\b",
+    "pass over": r"\bpass(es|ed)? over\b(?! (a tree|an example|some trees))",
     "told / said": r"\b(is|are|was|were) (told|said)\b|\bsays so\b|\btells the whole\b|\bsay(s|ing)? so\b",
     "headless clause": (
         r"(?:^|[.;:] )(What|Whatever|Whoever) (?!is |are |does |do |if |to )"
@@ -47,7 +47,8 @@ _MARKS = {
     "begun clause": r"\bthat (is|are) to be\b|\bis as (it|they) (is|are)\b",
     "that of": r"\b(those|that) of\b",
     "other for different": (
-        r"\banother form\b|\bother bytes\b|(?<!the )(?<!all )(?<!no )(?<!each )\bother (keys?|texts?|values?)\b"
+        r"\b(another form|other bytes)\b"
+        r"|(?<!the )(?<!all )(?<!any )(?<!its )(?<!whose )\bother (keys?|texts?|values?)\b"
     ),
     "shall": r"\bshall\b",
 }
