@@ -19,6 +19,7 @@ from pathfinder.baselines.named import named, open_named
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.cli import app
 from pathfinder.models.folders import MODEL_FILE
+from pathfinder.prm.opening import CHECKPOINTS
 from pathfinder.prm.serving import StepOut
 from pathfinder.sources.named_models import PUBLISHED, model_folder
 from tests.baselines.model_folders import FOLDERS
@@ -171,9 +172,7 @@ def test_the_published_prms_are_those_of_the_profile() -> None:
     }
     ours = PUBLISHED | {f"{name}/{part}": other for name, one in PUBLISHED.items() for part, other in one.parts.items()}
     assert {name: (one.name, one.revision, one.files) for name, one in ours.items()} == theirs
-    assert {name: PUBLISHED[name].title or PUBLISHED[name].name for name in SYSTEMS} == {
-        name: system.repository for name, system in SYSTEMS.items()
-    }
+    assert PUBLISHED.keys() == {*SYSTEMS, *CHECKPOINTS}
 
 
 def test_a_published_prm_is_opened_by_its_name_with_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from ground.io import DataError
 from pathfinder.core.params import PARAMS_FILE, load_params
 from pathfinder.models import launch
 from pathfinder.models.devices import GIB, Device
-from pathfinder.planning import gpu_plan
+from pathfinder.planning import profiles
 from pathfinder.planning.gpu_plan import Plan
 
 RUN = "run"
@@ -53,7 +53,7 @@ def sizes(root: Path, job: str, targets: Sequence[str] = ()) -> Sizes:
     params, graph = load_params(root / PARAMS_FILE), load_graph(root)
     if job != RUN and job not in graph.stages:
         raise DataError(f"{job}: no such job; expected {RUN} or a stage: {', '.join(graph.stages)}")
-    device = gpu_plan.machine_for(root, params.profile) or Device("cpu", 0.0, 0.0)
+    device = profiles.machine_for(root, params.profile) or Device("cpu", 0.0, 0.0)
     names = sorted(graph.select(targets) if job == RUN else [job])
     stages = {name.partition("@")[0] for name in names}
     plan = Plan(params, device)
@@ -66,7 +66,7 @@ def sizes(root: Path, job: str, targets: Sequence[str] = ()) -> Sizes:
                 raise DataError(f"{stage} does not fit the machine of profile {params.profile}: {found.remedy}")
         gpus = max((plan.cards_of(stage) for stage in needed), default=0)
     several = params.train.launch and "train" in stages
-    nodes = int(launch.configuration(params.train.launch)["num_machines"]) if several else 1
+    nodes = launch.configuration(params.train.launch).machines if several else 1
     times = [needs.time_s or 0.0 for needs in table.needs(root, names).values()]
     memory = plan.main_memory_of(needed) / GIB if needed else 0.0
     cores = max(_CORES, _CORES_PER_GPU * gpus)

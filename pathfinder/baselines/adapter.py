@@ -158,7 +158,7 @@ class Rule:
     redundancy: float | None = None
 
     def verdicts(self, steps: Sequence[StepScore]) -> Verdicts:
-        """The verdict whether each step is correct and, if the rule says so, redundant."""
+        """The verdict on each step: correct or not and, if the rule says so, redundant or not."""
         correct = [value > self.threshold for value in self.judged([step.reward for step in steps])]
         limit = self.redundancy
         redundant = None if limit is None else [(step.redundancy or 0.0) > limit for step in steps]
@@ -197,16 +197,13 @@ class System:
     """A published PRM.
 
     ``titles`` are its names in the paper's tables. ``methods`` holds the authors' method and, under a benchmark's name,
-    the method of that benchmark's evaluator if it differs: the published figures come from that one. ``not_found``
-    says what the authors' documents leave open.
+    the method of that benchmark's evaluator if it differs: the published figures come from that one. The docstring of
+    the system's file names the sources, with commits, and what they leave open.
     """
 
     name: str
     titles: tuple[str, ...]
-    repository: str
-    sources: tuple[str, ...]
     methods: Mapping[str, Method]
-    not_found: str = ""
 
     def conventions(self, benchmark: str) -> tuple[Convention, ...]:
         """The conventions that differ on this benchmark, the authors' first."""

@@ -27,10 +27,7 @@ from pathfinder.core.steps import Solution, StepScore
 from pathfinder.engines.workers import Chunk, OnDone, Work, chunk_folder
 from pathfinder.models.folders import open_model
 from pathfinder.models.footprint import require
-from pathfinder.prm.evaluate import decisive, forget, score_chunks, scores_to_json, workers_of
-
-Scores = list[list[StepScore]]
-"""The scores of each solution's steps; none for a solution longer than the model's context."""
+from pathfinder.prm.evaluate import Scores, decisive, finish, score_chunks, scores_to_json, workers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +89,7 @@ def evaluate(system: System, model: Path, benchmark: BenchmarkName, data: Path, 
         rule = methods[AUTHORS].rule
         judged = [rule.judged([step.reward for step in steps]) or None for steps in scores[AUTHORS]]
         others["thresholds"] = sweep(evaluation.items, judged).summary(rule.threshold)
-    metrics = evaluation.metrics(answers, INTERVALS, **others)
-    evaluation.write(system.name, rows, metrics)
-    forget(benchmark, system.name)
-    return evaluation.headline(system.name, metrics)
+    return finish(evaluation, system.name, rows, evaluation.metrics(answers, INTERVALS, **others))
 
 
 def _methods(system: System, benchmark: BenchmarkName) -> dict[Convention, Method]:

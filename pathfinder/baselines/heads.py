@@ -40,8 +40,8 @@ def scalar_head(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Head:
 def class_head(layers: Sequence[tuple[torch.Tensor, torch.Tensor | None]], *classes: list[int]) -> Head:
     """The total probability of each of ``classes`` after linear layers with ReLU between them.
 
-    The first of ``classes`` mean a correct step, the second, if any, a redundant one. Each of
-    ``layers`` is a weight (out, in) and a bias (out,).
+    The first entry of ``classes`` lists the classes of a correct step; the second entry, if any, the classes of a
+    redundant step. Each of ``layers`` is a weight (out, in) and a bias (out,).
     """
     import torch
     from torch.nn.functional import linear

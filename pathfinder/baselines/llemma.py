@@ -5,7 +5,8 @@ Edward-Sun/easy-to-hard@cf1d6d8 ``inference_reward.py`` (the score is read at th
 and ``models/reward_model.py`` (the mean over the output rows), ssmisya/PRMBench@a1ae4ea
 ``mr_eval/models/llemma7b_prm.py`` (sigmoid, threshold 0.5). The tokenizer is EleutherAI/llemma_7b's. A blank line
 ends a step, so blank lines inside a step become plain line breaks. PRMBench deletes them, and reads one place too many:
-the blank line after the heading is its first step, so a step gets the score of the step before it.
+the blank line after the heading is its first step, so a step gets the score of the step before it. The
+authors name no threshold.
 """
 
 from __future__ import annotations
@@ -54,12 +55,5 @@ class LlemmaAsPRMBench(Llemma):
 SYSTEM = System(
     name="llemma",
     titles=("Llemma-PRM800K-7B", "Lemma-PRM800k-7B"),
-    repository="ScalableMath/llemma-7b-prm-prm800k-level-1to3-hf",
-    sources=(
-        "model card",
-        "Edward-Sun/easy-to-hard@cf1d6d8 inference_reward.py",
-        "ssmisya/PRMBench@a1ae4ea mr_eval/models/llemma7b_prm.py",
-    ),
     methods={AUTHORS: Method(Llemma()), "prmbench": as_prmbench(LlemmaAsPRMBench())},
-    not_found="The authors name no threshold; 0.5 is PRMBench's.",
 )

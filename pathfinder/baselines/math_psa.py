@@ -3,7 +3,8 @@
 Sources: openreasoner/openr@54ae004 ``prm/infer_fns.py`` (tag and label tokens), ``prm/code/test_qwen.py`` and
 ``reason/inference/rm_call.py`` (``{question} {answer}``, steps stripped, `` \\n\\n\\n\\n\\n`` after each, a space
 before the next). The published repository openreasoner/Math-psa contains a LoRA adapter for Qwen2.5-Math-7B-Instruct
-(``checkpoint-2127``), which ``backbone`` merges from the folder ``lora``.
+(``checkpoint-2127``), which ``backbone`` merges from the folder ``lora``. The
+model card is empty and names no threshold; openr's training script measures accuracy at 0.5.
 """
 
 from __future__ import annotations
@@ -46,12 +47,5 @@ class MathPSA:
 SYSTEM = System(
     name="math-psa",
     titles=("Math-PSA-7B",),
-    repository="openreasoner/Math-psa",
-    sources=(
-        "openreasoner/openr@54ae004 prm/infer_fns.py",
-        "openreasoner/openr@54ae004 prm/code/test_qwen.py",
-        "openreasoner/openr@54ae004 reason/inference/rm_call.py",
-    ),
     methods={AUTHORS: Method(MathPSA())},
-    not_found="The model card is empty and names no threshold; openr's training script measures accuracy at 0.5.",
 )

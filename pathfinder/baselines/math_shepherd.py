@@ -3,7 +3,8 @@
 Sources: model card of peiyi9979/math-shepherd-mistral-7b-prm (question, a space, a line ``Step 1: … ки`` per
 step; softmax over the ids of ``+`` and ``-`` at the positions of ``ки``), as quoted in openreasoner/openr@54ae004
 ``prm/infer_fns.py`` and ssmisya/PRMBench@a1ae4ea ``mr_eval/models/math_shepherd.py``, which agree. PRMBench
-numbers steps that do not begin with "Step" and uses the threshold 0.5.
+numbers steps that do not begin with "Step" and uses the threshold 0.5. The authors rank
+solutions and name no threshold.
 """
 
 from __future__ import annotations
@@ -41,12 +42,5 @@ class MathShepherd:
 SYSTEM = System(
     name="math-shepherd",
     titles=("Math-Shepherd-7B",),
-    repository="peiyi9979/math-shepherd-mistral-7b-prm",
-    sources=(
-        "model card",
-        "openreasoner/openr@54ae004 prm/infer_fns.py",
-        "ssmisya/PRMBench@a1ae4ea mr_eval/models/math_shepherd.py",
-    ),
     methods={AUTHORS: Method(MathShepherd()), "prmbench": as_prmbench(MathShepherd())},
-    not_found="The authors rank solutions and name no threshold; 0.5 is PRMBench's.",
 )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from ground.io import DataError
 from pathfinder.core.params import Score
 from pathfinder.core.steps import PRM
-from pathfinder.models.folders import OpenedModel, open_model
-from pathfinder.models.imports import uncollected
+from pathfinder.models.folders import OpenedModel, open_model, uncollected
 from pathfinder.prm.opening import DEFAULTS, open_pathfinder
 from pathfinder.tree.passes import Mode
 

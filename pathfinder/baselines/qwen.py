@@ -4,7 +4,7 @@ Sources: model cards of both (chat with the system prompt below, steps joined by
 turn, the second of two class probabilities); head ``score.0``, ReLU, ``score.2`` as vLLM's
 ``model_executor/models/qwen2_rm.py`` loads it. ssmisya/PRMBench@a1ae4ea ``mr_eval/models/qwen_prm.py`` removes the
 numbers of the steps, and its system prompt contains a backspace, which is what ``"\\b"`` means in Python (the card was
-corrected later). The threshold 0.5 is PRMBench's; the cards read the score as a probability.
+corrected later). The threshold 0.5 is PRMBench's; the cards name none and read the score as a probability.
 """
 
 from __future__ import annotations
@@ -48,16 +48,10 @@ def _system(name: str, title: str) -> System:
     return System(
         name=name,
         titles=(title,),
-        repository=f"Qwen/{title}",
-        sources=(
-            "model card",
-            "ssmisya/PRMBench@a1ae4ea mr_eval/models/qwen_prm.py",
-        ),
         methods={
             AUTHORS: Method(Qwen()),
             "prmbench": as_prmbench(Qwen(system=PROMPT.replace("\\b", "\b"), unnumber=True)),
         },
-        not_found="The cards name no threshold; 0.5 is PRMBench's.",
     )
 
 

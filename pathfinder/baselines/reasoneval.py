@@ -6,7 +6,8 @@ then removed. The 7B tokenizer pads with its beginning token. The script removes
 front and does not shift the positions, so a step is read one token *before* its last. The training code is not
 published. The reading is kept as published, because the published figures were measured with it.
 ssmisya/PRMBench@a1ae4ea ``mr_eval/models/reasoneval.py`` also removes the numbers of the steps, and calls a step
-redundant if P(neutral) exceeds 0.15.
+redundant if P(neutral) exceeds 0.15. The authors' code names no threshold of redundancy, so only the evaluator's
+convention judges it.
 """
 
 from __future__ import annotations
@@ -63,12 +64,5 @@ class ReasonEval:
 SYSTEM = System(
     name="reasoneval",
     titles=("ReasonEval-7B",),
-    repository="GAIR/ReasonEval-7B",
-    sources=(
-        "GAIR-NLP/ReasonEval@6c91c7a codes/examples.py",
-        "GAIR-NLP/ReasonEval@6c91c7a codes/mr-gsm8k_eval.py",
-        "ssmisya/PRMBench@a1ae4ea mr_eval/models/reasoneval.py",
-    ),
     methods={AUTHORS: Method(ReasonEval()), "prmbench": as_prmbench(ReasonEval(unnumber=True), Rule(redundancy=0.15))},
-    not_found="The authors' code names no threshold of redundancy, so only the evaluator's convention judges it.",
 )

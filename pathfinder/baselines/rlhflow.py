@@ -4,7 +4,8 @@ Sources: RLHFlow/RLHF-Reward-Modeling@fc39179 ``math-rm/prm_evaluate.py`` and ``
 ``problem step``, steps stripped, P(``+``) against ``-`` at the token before the answer). Two evaluators differ.
 ssmisya/PRMBench@a1ae4ea ``mr_eval/models/llama3_1_8b_prm.py`` removes the numbers of the steps and takes P(``+``) over
 the whole vocabulary. QwenLM/ProcessBench@e802463 ``code/run_eval_prm_rlhflow.py`` joins ``problem\\n\\nstep`` and takes
-the most likely token, which is the two-token rule at 0.5 whenever that token is ``+`` or ``-``.
+the most likely token, which is the two-token rule at 0.5 whenever that token is ``+`` or ``-``. The authors rank
+solutions and name no threshold; 0.5 is the threshold of both evaluators.
 """
 
 from __future__ import annotations
@@ -48,18 +49,11 @@ def _system(name: str, title: str, data: str) -> System:
     return System(
         name=name,
         titles=(title, title.replace("RLHFlow-", "RLHFlow-PRM-")),
-        repository=f"RLHFlow/Llama3.1-8B-PRM-{data}-Data",
-        sources=(
-            "RLHFlow/RLHF-Reward-Modeling@fc39179 math-rm/prm_evaluate.py",
-            "ssmisya/PRMBench@a1ae4ea mr_eval/models/llama3_1_8b_prm.py",
-            "QwenLM/ProcessBench@e802463 code/run_eval_prm_rlhflow.py",
-        ),
         methods={
             AUTHORS: Method(RLHFlow()),
             "prmbench": as_prmbench(RLHFlow(unnumber=True, full=True)),
             "processbench": Method(RLHFlow(glue="\n\n")),
         },
-        not_found="The authors rank solutions and name no threshold; 0.5 is both evaluators'.",
     )
 
 

@@ -20,7 +20,7 @@ _LONGEST_REST_S = 60.0
 
 @dataclass(slots=True)
 class Replica:
-    """One server; ``limit`` is the number of concurrent calls it gets now, ``most`` the upper bound of that."""
+    """One server; ``limit`` is the number of concurrent calls that it gets now, and ``most`` its upper bound."""
 
     url: str
     most: int

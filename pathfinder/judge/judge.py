@@ -28,7 +28,7 @@ from pathfinder.engines.openai_client import ServerClient, connect
 from pathfinder.engines.sampling import Failure, Reply, Sampling, ServerSampling, Turns
 from pathfinder.engines.vllm_server import vllm_servers
 from pathfinder.judge.prompts import FOREIGN_SPECIALS
-from pathfinder.models.imports import uncollected
+from pathfinder.models.folders import uncollected
 
 _PREFILL_CELLS = 1 << 25  # rows * tokens^2 of a batch in process: 128 MiB of float32 attention per head
 

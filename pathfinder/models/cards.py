@@ -79,7 +79,7 @@ def visible() -> list[Card]:
 
 
 def held() -> list[Card]:
-    """The GPUs that this process has leased and not given to a part of it, or without a lease, the visible ones."""
+    """The GPUs that this process has leased and not given to a part of it. Without a lease, the visible GPUs."""
     return list(_held.free) if _held and _held.free else visible()
 
 
@@ -89,14 +89,14 @@ def available() -> list[Card]:
 
 
 def memory(cards: Sequence[Card]) -> list[tuple[int, int]]:
-    """Free and total bytes of each card; empty if a card does not tell. Starts no CUDA context."""
+    """Free and total bytes of each card; empty if the driver does not report them. Starts no CUDA context."""
     installed = {key: figures[:2] for key, *figures in _installed().values()}
     found = [installed.get(card.key, []) for card in cards]
     return [(int(pair[0]) * _MIB, int(pair[1]) * _MIB) for pair in found] if all(map(_are_numbers, found)) else []
 
 
 def model(cards: Sequence[Card]) -> str:
-    """The driver's name of the first of the cards, for example "NVIDIA L4"; "" if it does not tell."""
+    """The driver's name for the first card, for example "NVIDIA L4"; "" if the driver gives none."""
     names = {key: "".join(more[2:]) for key, *more in _installed().values()}
     return next((names.get(card.key, "") for card in cards), "")
 
@@ -116,9 +116,9 @@ def descriptors() -> list[int]:
 
 @contextmanager
 def lease(count: int, shared: bool = False) -> Iterator[list[Card]]:
-    """Hold ``count`` GPUs; waits, and says for whom, until they are free. Empty on a machine without a GPU.
+    """Hold ``count`` GPUs. Waits until they are free and prints who holds them. Empty on a machine without a GPU.
 
-    Inside another lease of this process, take cards of that one; ``shared`` leaves them to its other parts as well.
+    Inside another lease of this process, take cards of that lease; ``shared`` leaves them to its other parts as well.
     Raises ``DataError`` if fewer cards are visible.
     """
     global _held
@@ -158,7 +158,7 @@ def lease(count: int, shared: bool = False) -> Iterator[list[Card]]:
 
 @contextmanager
 def confined(count: int = 1) -> Iterator[list[Card]]:
-    """Like ``lease``, and the only GPUs that this process sees from now on are these.
+    """Hold GPUs as ``lease`` does, and hide all others from this process from now on.
 
     Raises ``DataError`` as ``lease`` does, and if this process uses CUDA already: it would keep the cards it has seen.
     """
@@ -172,7 +172,7 @@ def confined(count: int = 1) -> Iterator[list[Card]]:
 
 
 def _acquire(cards: Sequence[Card], count: int) -> Mapping[Card, int | None]:
-    """Lock ``count`` of the cards. Processes take turns, so that nobody waits while holding what another waits for."""
+    """Lock ``count`` of the cards. Processes take turns, so that no two wait for each other."""
     folder = Path(tempfile.gettempdir()) / f"pathfinder-cards-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     turn: int | None = None
@@ -202,7 +202,7 @@ def _acquire(cards: Sequence[Card], count: int) -> Mapping[Card, int | None]:
 
 
 def _lock(path: Path) -> int | None:
-    """A descriptor that locks ``path`` and says who holds it; None if another process does."""
+    """A descriptor that locks ``path``, whose content then names this process; None if another process has the lock."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -230,7 +230,7 @@ def _holder(path: Path) -> str:
 
 
 def _title() -> str:
-    """The module and arguments of this process, for people: ``stages.train full``."""
+    """The module and arguments of this process, such as ``stages.train full``."""
     spec = sys.modules["__main__"].__spec__
     return " ".join([spec.name if spec else Path(sys.argv[0]).name, *sys.argv[1:]])
 

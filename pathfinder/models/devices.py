@@ -14,9 +14,9 @@ GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """A CPU or ``cards`` equal GPUs: the bytes that are free (``memory``, on the fullest card) and all (``total``).
+    """A CPU or ``cards`` equal GPUs, with the free bytes (``memory``, on the fullest card) and all bytes (``total``).
 
-    ``name`` is what the driver calls the GPUs, "" if it does not tell.
+    ``name`` is the driver's name for the GPUs, "" if the driver gives none.
     """
 
     kind: Literal["cpu", "cuda"]
@@ -40,14 +40,14 @@ def this_device() -> Device:
     if not torch.cuda.is_available():
         return Device("cpu", *main_memory())
     found = cards.held()
-    # torch opens a context on the card to ask, so it is asked only if the driver's tool is missing
+    # torch would open a context on the card, so ask it only if the driver's tool is missing
     sizes = cards.memory(found) or [torch.cuda.mem_get_info()]
     free, total = min(sizes)
     return Device("cuda", float(free), float(total), max(1, len(found)), cards.model(found))
 
 
 def _has_driver() -> bool:
-    """Return whether NVIDIA's driver is installed. Without it torch finds no GPU and need not be asked."""
+    """Return whether NVIDIA's driver is installed. Without it, torch finds no GPU, so there is no need to import it."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:

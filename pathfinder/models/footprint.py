@@ -64,19 +64,19 @@ def value_of(params: Params, key: str) -> Any:
 
 
 def with_changes(params: Params, changes: Mapping[str, Any]) -> Params:
-    """The parameters with other values for some keys such as ``train.lora.rank``."""
+    """A copy of the parameters in which some keys, such as ``train.lora.rank``, have the values of ``changes``."""
     for key, value in changes.items():
         params = _changed(params, key, value)
     return params
 
 
 def shown(value: Any) -> str:
-    """A value as params.yaml has it."""
+    """A value as params.yaml writes it."""
     return '""' if value == "" else f"[{', '.join(value)}]" if isinstance(value, list) else str(value).lower()
 
 
 def cards_of(needs: Sequence[Need], params: Params) -> int:
-    """The cards that a stage takes: of its server and its own processes, unless they share cards."""
+    """The cards that a stage takes: the sum over its server and its own processes, unless they share cards."""
     counts = [need.cards for need in needs]
     return max(counts) if params.search.shared_card else sum(counts)
 
@@ -121,7 +121,7 @@ def _smaller(stage: str, params: Params, device: Device, shape_of: Shapes) -> It
 
 
 def _smaller_scoring(stage: str, params: Params, device: Device) -> Iterator[_Changes]:
-    """A server of the policy on half of the cards, or on all of them beside the PRM; each with smaller batches."""
+    """A server of the policy on half of the cards, or on all, shared with the PRM; each with smaller batches."""
     servers: list[_Changes] = [{}]
     if "search" in stage and params.search.engine == "vllm":
         alone: _Changes = {"search.vllm.tensor_parallel": 1} | (
@@ -146,8 +146,9 @@ def _smaller_training(params: Params, device: Device) -> Iterator[_Changes]:
     """
     train, least = params.train, max(_LEAST_BUDGET, longest_record(params))
     base: _Changes = {} if train.gradient_checkpointing else {"train.gradient_checkpointing": True}
-    if device.kind == "cuda" and train.launch and launch.local_processes(train.launch, device.cards) > device.cards:
-        base["train.launch"] = "machine" if device.cards > 1 else ""
+    if device.kind == "cuda" and train.launch:
+        started = launch.configuration(train.launch).local_processes(device.cards)
+        base |= {"train.launch": "machine" if device.cards > 1 else ""} if started > device.cards else {}
     ways: list[_Changes] = [{}]
     if device.kind == "cuda" and device.cards > 1 and not train.launch:
         ways.append({"train.launch": "machine"})

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,28 @@ _WAIT = timedelta(hours=1)
 """A process waits this long for the others, which may read GBs from a slow disk; NCCL's default is 10 minutes."""
 
 
-def configuration(name: str) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A launcher's configuration: accelerate's distributed type, and the processes of all machines together."""
+
+    kind: str
+    machines: int
+    processes: int
+    content: dict[str, Any]
+
+    @property
+    def is_sharded(self) -> bool:
+        """True if the processes share the weights (FSDP)."""
+        return self.kind == "FSDP"
+
+    def local_processes(self, gpus: int | None = None) -> int:
+        """The number of processes that start on a machine with ``gpus`` (default: this one)."""
+        wanted = self.processes // self.machines
+        found = len(cards.visible()) if gpus is None else gpus
+        return min(wanted, found) if self.machines == 1 and found and self.kind != "MULTI_CPU" else wanted
+
+
+def configuration(name: str) -> Configuration:
     """The launcher's configuration ``name``; raises ``DataError`` if it is missing or malformed."""
     path = FOLDER / f"{name}.yaml"
     if not path.exists():
@@ -47,7 +69,8 @@ def configuration(name: str) -> dict[str, Any]:
     content = read_yaml(path, "see infra/accelerate/machine.yaml")
     if not {"distributed_type", "num_processes", "num_machines"} <= content.keys():
         raise DataError(f"{path}: not an accelerate configuration; see infra/accelerate/machine.yaml")
-    return content
+    machines, processes = int(content["num_machines"]), int(content["num_processes"])
+    return Configuration(content["distributed_type"], machines, processes, content)
 
 
 def launched() -> bool:
@@ -82,20 +105,10 @@ def sharded() -> bool:
     return os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
 
 
-def local_processes(name: str, gpus: int | None = None) -> int:
-    """The number of processes that configuration ``name`` starts on a machine with ``gpus`` (default: this one)."""
-    settings = configuration(name)
-    machines = int(settings["num_machines"])
-    wanted = int(settings["num_processes"]) // machines
-    found = len(cards.visible()) if gpus is None else gpus
-    if machines == 1 and found and settings["distributed_type"] != "MULTI_CPU":
-        return min(wanted, found)
-    return wanted
-
-
 def needed_cards(name: str) -> int:
     """The number of GPUs that the processes of configuration ``name`` need on this machine."""
-    return 0 if configuration(name)["distributed_type"] == "MULTI_CPU" else local_processes(name)
+    found = configuration(name)
+    return 0 if found.kind == "MULTI_CPU" else found.local_processes()
 
 
 def division(name: str, gpus: int | None = None) -> tuple[int, int]:
@@ -105,16 +118,13 @@ def division(name: str, gpus: int | None = None) -> tuple[int, int]:
     machine with ``gpus`` (default: this one).
     """
     if launched():
-        processes, cut = int(os.environ.get("WORLD_SIZE", "1")), sharded()
+        processes, is_cut = int(os.environ.get("WORLD_SIZE", "1")), sharded()
     elif name:
-        settings = configuration(name)
-        processes, cut = (
-            local_processes(name, gpus) * int(settings["num_machines"]),
-            settings["distributed_type"] == "FSDP",
-        )
+        found = configuration(name)
+        processes, is_cut = found.local_processes(gpus) * found.machines, found.is_sharded
     else:
         return 1, 1
-    return processes, processes if cut else 1
+    return processes, processes if is_cut else 1
 
 
 def command(name: str, module: Sequence[str]) -> list[str]:
@@ -122,8 +132,9 @@ def command(name: str, module: Sequence[str]) -> list[str]:
 
     Raises ``DataError`` for a configuration of several machines if the environment does not say which one this is.
     """
-    machines = int(configuration(name)["num_machines"])
-    starter = [sys.executable, "-m", "pathfinder.models.launch", "--nproc-per-node", str(local_processes(name))]
+    found = configuration(name)
+    machines, here = found.machines, str(found.local_processes())
+    starter = [sys.executable, "-m", "pathfinder.models.launch", "--nproc-per-node", here]
     if machines == 1:
         return [*starter, "--standalone", "-m", *module]
     missing = [variable for variable in ("NODE_RANK", "MASTER_ADDR") if not os.environ.get(variable)]
@@ -140,11 +151,11 @@ def command(name: str, module: Sequence[str]) -> list[str]:
 
 def environment(name: str) -> dict[str, str]:
     """The variables by which accelerate's library reads configuration ``name`` in each process."""
-    settings = configuration(name)
-    if settings["distributed_type"] != "FSDP":
+    found = configuration(name)
+    if not found.is_sharded:
         without_gpu = {"ACCELERATE_USE_CPU": "True", "CUDA_VISIBLE_DEVICES": ""}  # or the model would go to a GPU
-        return without_gpu if settings.get("use_cpu", False) else {"ACCELERATE_USE_CPU": "False"}
-    values = {key.upper(): str(value) for key, value in settings.get("fsdp_config", {}).items()}
+        return without_gpu if found.content.get("use_cpu", False) else {"ACCELERATE_USE_CPU": "False"}
+    values = {key.upper(): str(value) for key, value in found.content.get("fsdp_config", {}).items()}
     values |= {key: value.lower() for key, value in values.items() if value in ("True", "False")}
     return {"ACCELERATE_USE_FSDP": "true", **values}
 

@@ -100,7 +100,8 @@ def train_need(shape: Shape, settings: Train, kind: str, longest: int = 0, gpus:
     if rank:  # at the end the adapter is merged in float32, when activations and logits are gone
         kept = parts["weights"] + parts["activations"] + parts["logits"]
         parts["merge"] = max(0.0, 4.0 * (shape.parameters + learned) - kept)
-    here = 1 if launch.launched() or not settings.launch else launch.local_processes(settings.launch, gpus)
+    is_alone = launch.launched() or not settings.launch
+    here = 1 if is_alone else launch.configuration(settings.launch).local_processes(gpus)
     return Need("train", shape.name, parts, cards=here)
 
 

@@ -66,7 +66,7 @@ class Slices:
 
 
 def row_range(tensor: torch.Tensor) -> tuple[int, int]:
-    """The rows of a tensor that this process holds, from and to: all of them unless the tensor is sharded.
+    """The first row and the end of the rows of a tensor that this process holds: all rows unless the tensor is sharded.
 
     Raises ``NotImplementedError`` for a tensor that is cut in any other way than by rows over one group of processes.
     """

@@ -148,7 +148,8 @@ def add_label_tokens(tokenizer: PreTrainedTokenizerFast) -> list[str]:
 def refuse_without_labels(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     """Raise ``DataError`` if the tokenizer of the PRM in ``folder`` lacks a label token: its model never learned it.
 
-    Loading gives a token that only tokenizer_config.json names the id of another token, so tokenizer.json decides.
+    A token that only tokenizer_config.json names gets the id of another token when it is loaded, so tokenizer.json
+    decides.
     """
     stored = {token["content"] for token in read_json(Path(tokenizer.name_or_path) / "tokenizer.json")["added_tokens"]}
     missing = [token for token in LABEL_TOKENS if token not in stored]

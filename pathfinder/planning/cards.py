@@ -44,14 +44,14 @@ def machine(name: str, count: int) -> Device:
 
 
 def card_of(device: Device) -> Card:
-    """The card whose peaks stand for ``device``: the one of its name or, without one, the slowest of similar memory."""
+    """The card whose peaks ``device`` has: by its name or, without a name, the slowest card of similar memory."""
     gib = device.total / GIB
     found = _named(device.name)
     return found or min(known(), key=lambda card: (-min(_likeness(card, gib), _SIMILAR), card.tflops))
 
 
 def _named(name: str) -> Card | None:
-    """The card whose words all occur in a name, as a person or nvidia-smi writes it."""
+    """The card whose words all occur in ``name``, which a person or nvidia-smi wrote."""
     words = _words(name)
     return max((card for card in known() if _words(card.name) <= words), key=lambda card: len(card.name), default=None)
 

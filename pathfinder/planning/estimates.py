@@ -44,7 +44,7 @@ ITEMS = {name: sum(SIZES[name].values()) for name in ("processbench", "prmbench"
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One stage: hours for all its runs (None: they depend on a foreign server), and the tokens of paid calls."""
+    """One stage: hours for all its runs (None if an external server decides), and the tokens of paid calls."""
 
     stage: str
     hours: float | None

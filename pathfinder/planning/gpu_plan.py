@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -10,19 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from ground.io import DataError
-from ground.settings import check_settings, parse_yaml
 from pathfinder.core.params import PARAMS_FILE, Params, Source, load_params
 from pathfinder.models import launch
 from pathfinder.models.devices import GIB, Device, gpus, main_memory, this_device
 from pathfinder.models.footprint import Verdict, shown, verdict, with_changes
 from pathfinder.models.needs import STAGES, Need
 from pathfinder.models.shapes import Shape, planned_shape
-from pathfinder.planning import cards, disks, estimates, profiles, servers
+from pathfinder.planning import cards, disks, estimates, profiles
 from pathfinder.planning.cards import card_of
 from pathfinder.planning.disks import Room
 from pathfinder.planning.estimates import Estimate, is_estimated
 
-_MACHINE = re.compile(r"(\d+) x (.+) \d+ GB(?: \(\w+ machines of (\d+)\))?")
 _DATA_GIB = 1.35
 """Main memory of the stages between raw files and training set, for a million completions (docs/measurements.md)."""
 _PROCESS_GIB = 2.0
@@ -73,7 +70,7 @@ class Plan:
         """The verdict about each stage; ``None`` if its model runs elsewhere. No server fits on a CPU."""
         found = {stage: verdict(stage, self.params, self.device, self.shape_of) for stage in self.stages}
         for stage, each in found.items():
-            if each and _servers(each) and self.device.kind != "cuda":  # of which ``verdict`` knows nothing
+            if each and _servers(each) and self.device.kind != "cuda":  # ``verdict`` does not check this
                 found[stage] = replace(each, fits=False, remedy="its server needs a GPU", changes={})
         return found
 
@@ -83,7 +80,7 @@ class Plan:
 
         Only a plan on the machine of the project knows the file.
         """
-        if self.root and (named := machine_for(self.root, self.params.profile)):
+        if self.root and (named := profiles.machine_for(self.root, self.params.profile)):
             return named
         needs = [need for each in self.verdicts.values() for need in _servers(each)]
         if not needs:
@@ -92,9 +89,9 @@ class Plan:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """Changes by key of params.yaml with which every stage fits that fits with any; empty if all fit as they are.
+        """Changes by key of params.yaml that make every stage fit that can fit; empty if all fit as they are.
 
-        A stage is asked with the changes for the others, so the changes suit each other.
+        Each stage is checked with the changes for the other stages, so the changes are consistent.
         """
         changes: dict[str, Any] = {}
         for stage in [*reversed(self.stages), *self.stages]:
@@ -122,7 +119,7 @@ class Plan:
         return (max if self.params.search.shared_card else sum)(counts or [0])
 
     def main_memory_of(self, stages: Collection[str]) -> float:
-        """The largest part of ``main_memory`` that belongs to one of some stages; 0 if none does."""
+        """The largest entry of ``main_memory`` for one of ``stages``; 0 without one."""
         sizes = self.main_memory().items()
         return max((size for name, size in sizes if name.partition(" ")[0] in stages), default=0.0)
 
@@ -134,9 +131,9 @@ class Plan:
         return estimates.estimates(self.params, self.device, self.shape_of, self.stages)
 
     def _cards(self, need: Need, found: Verdict | None) -> int:
-        """The cards that the processes of ``need`` take; scoring takes all that are left if score.processes is 0.
+        """The cards that the processes of ``need`` take.
 
-        It needs one, even if none is left.
+        If score.processes is 0, scoring takes all cards that are left, and counts one if none is left.
         """
         if self.device.kind == "cpu":
             return 0
@@ -155,7 +152,7 @@ class Plan:
                 found[f"{stage} (server)"] = servers * _SERVER_GIB * GIB
         if "train" in self.stages:
             train, shape = self.params.train, self.shape_of("base")
-            machines = int(launch.configuration(train.launch)["num_machines"]) if train.launch else 1
+            machines = launch.configuration(train.launch).machines if train.launch else 1
             all_processes, shards = launch.division(train.launch, self.device.cards)
             processes = all_processes / machines
             copied = 12.0 * self._learned / machines  # of a checkpoint, while it is written
@@ -268,45 +265,45 @@ def _in(unit: float, sizes: Mapping[str, float]) -> dict[str, float]:
     return {name: size / unit for name, size in sizes.items()}
 
 
-def load(root: Path, name: str) -> Params:
-    """The parameters of a profile, without writing them; raises ``DataError`` if a value is not valid."""
-    content = parse_yaml(profiles.render(root, name))
-    return check_settings(Params, content, profiles.FOLDER / f"{name}.yaml", f"see {profiles.FOLDER}/paper.yaml")
-
-
-def machine_for(root: Path, name: str) -> Device | None:
-    """The GPUs that the head of a profile's file names; ``None`` if it names none or there is no such profile."""
-    found = _MACHINE.match(profiles.summary(root, name).machine) if name in profiles.names(root) else None
-    return cards.machine(found[2], int(found[3] or found[1])) if found else None
-
-
-def machine_of(root: Path, name: str) -> Device:
-    """The GPUs that the head of a profile's file names; raises ``DataError`` if it names none."""
-    if (found := machine_for(root, name)) is None:
-        raise DataError(f"{name}: its head names no GPUs; ask about a machine with --card and --gpus")
-    return found
-
-
 def plan_of(root: Path, name: str = "", count: int = 1, memory: float = 0.0, card: str = "") -> Plan:
-    """The plan of profile ``name``, or else of params.yaml, after ``servers.require``.
+    """The plan of profile ``name``, or else of params.yaml.
 
     The machine has ``count`` GPUs, called ``card`` or of ``memory`` GiB. Without both, the head of the profile's file
     names the machine or, without a profile, it is this one. Raises ``DataError`` if the profile, one of its servers or
     the machine is not valid.
     """
-    params = load(root, name) if name else load_params(root / PARAMS_FILE)
+    params = profiles.load(root, name) if name else load_params(root / PARAMS_FILE)
     if count > 1 and not (memory or card):
         raise DataError("--gpus needs --card, the name of each GPU, or --memory, its GiB")
-    asked = machine_of(root, name) if name and not (memory or card) else None
+    asked = profiles.machine_of(root, name) if name and not (memory or card) else None
     if card:
         asked = cards.machine(card, count)
     if memory:
         asked = gpus(memory, count, card)
     found = Plan(params, asked) if asked else Plan(params, this_device(), root)
-    servers.require(params, found.stages, found.shape_of)
+    _require_divisible(found)
     return found
+
+
+def _require_divisible(plan: Plan) -> None:
+    """Raise ``DataError`` if vLLM cannot divide a model as set, which a stage would notice only when it starts."""
+    label, search, score = plan.params.label, plan.params.search, plan.params.score
+    servers = (
+        ("label", label.engine == "vllm", "label.vllm", "judge", label.vllm),
+        ("sample", search.engine == "vllm", "search.vllm", "policy", search.vllm),
+        ("processbench", score.engine == "vllm" and not score.base_url, "score.vllm", "base", score.vllm),
+    )
+    for stage, is_served, key, model, settings in servers:
+        if is_served and stage in plan.stages:
+            count, shape = settings.tensor_parallel, plan.shape_of(model)
+            if not shape.divides(count):
+                most = ", ".join(str(other) for other in range(1, 17) if shape.divides(other))
+                raise DataError(
+                    f"{key}.tensor_parallel {count}: vLLM cannot divide the attention heads of {shape.name} over "
+                    f"{count} GPUs; use one of {most}"
+                )
 
 
 def plans(root: Path) -> dict[str, Plan]:
     """The plan of each GPU profile on its own machine, by name."""
-    return {name: plan_of(root, name) for name in profiles.names(root) if machine_for(root, name)}
+    return {name: plan_of(root, name) for name in profiles.names(root) if profiles.machine_for(root, name)}

@@ -51,7 +51,7 @@ def memory_rows(plan: Document) -> Iterator[tuple[str, ...]]:
 
 
 def settings_lines(plan: Document) -> Iterator[str]:
-    """The stages that do not fit, and settings with which they do, one per line as a key and a value of params.yaml."""
+    """The stages that do not fit, and settings that make them fit, one key and value of params.yaml per line."""
     small = [stage for stage in plan["stages"] if not stage["fits"]]
     never = [stage for stage in small if not stage["fits_with_settings"]]
     if small:

@@ -17,9 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from ground.io import DataError, atomic_file
+from ground.settings import check_settings, parse_yaml
 from ground.text import meant, printable
 from pathfinder.core.commented_yaml import dump_commented, load_commented
-from pathfinder.core.params import PARAMS_FILE, load_params
+from pathfinder.core.params import PARAMS_FILE, Params, load_params
+from pathfinder.models.devices import Device
+from pathfinder.planning import cards
 
 FOLDER = Path("infra/profiles")
 BASE = "paper"
@@ -29,6 +32,7 @@ _HEAD = """\
 # another value, the comment starts with the paper's number.
 """
 _NOTE_GAP = re.compile(r"(?<=\S) +# ")
+_MACHINE = re.compile(r"(\d+) x (.+) \d+ GB(?: \(\w+ machines of (\d+)\))?")
 _WIDTH = 4096  # no line is wrapped
 
 
@@ -92,6 +96,25 @@ def summary(root: Path, name: str) -> Summary:
     head = [line[1:].strip() for line in takewhile(lambda line: line.startswith("#"), text.splitlines())]
     machine = next((line.partition(":")[2].strip() for line in head if line.startswith("machine:")), "")
     return Summary(" ".join(head).partition(". ")[0].rstrip("."), machine)
+
+
+def load(root: Path, name: str) -> Params:
+    """The parameters of a profile, without writing them; raises ``DataError`` if a value is not valid."""
+    content = parse_yaml(render(root, name))
+    return check_settings(Params, content, FOLDER / f"{name}.yaml", f"see {FOLDER}/paper.yaml")
+
+
+def machine_for(root: Path, name: str) -> Device | None:
+    """The GPUs that the head of a profile's file names; ``None`` if it names none or there is no such profile."""
+    found = _MACHINE.match(summary(root, name).machine) if name in names(root) else None
+    return cards.machine(found[2], int(found[3] or found[1])) if found else None
+
+
+def machine_of(root: Path, name: str) -> Device:
+    """The GPUs that the head of a profile's file names; raises ``DataError`` if it names none."""
+    if (found := machine_for(root, name)) is None:
+        raise DataError(f"{name}: its head names no GPUs; ask about a machine with --card and --gpus")
+    return found
 
 
 def listed(root: Path) -> Iterator[dict[str, Any]]:

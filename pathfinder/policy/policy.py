@@ -12,7 +12,7 @@ from pathfinder.core.params import Search
 from pathfinder.core.prompts import END_OF_TURN, LABEL_TOKENS, policy_prompt
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.sampling import Completion, Failure, Reply, Sampling, ServerSampling
-from pathfinder.models.imports import uncollected
+from pathfinder.models.folders import uncollected
 from pathfinder.models.tokens import neutralise
 
 

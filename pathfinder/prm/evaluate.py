@@ -7,7 +7,7 @@ under the published prompt of PRMBench. The chunks are computed by one or severa
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -16,8 +16,8 @@ from typing import Any
 
 from ground.io import digest_of, remove
 from pathfinder.benchmarks.bootstrap import INTERVALS
-from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation
-from pathfinder.benchmarks.metrics import EarlyStop
+from pathfinder.benchmarks.evaluation import BenchmarkName, Evaluation, PRMBenchEvaluation, ProcessBenchEvaluation
+from pathfinder.benchmarks.metrics import EarlyStop, Evaluated
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.params import Params, Score
@@ -82,9 +82,7 @@ def evaluate_processbench(name: str, params: Params) -> str:
         rewards = [[step.reward for step in steps] or None for steps in scores]
         others["thresholds"] = sweep(evaluation.items, rewards).summary()
     metrics = evaluation.metrics(answers, INTERVALS, official=evaluation.official(answers["pass1"]), **others)
-    evaluation.write(name, rows, metrics)
-    forget("processbench", name)
-    return evaluation.headline(name, metrics)
+    return finish(evaluation, name, rows, metrics)
 
 
 def evaluate_prmbench(name: str, params: Params) -> str:
@@ -115,9 +113,7 @@ def evaluate_prmbench(name: str, params: Params) -> str:
         too_long=scores.count([]),
         **titles_of(name),
     )
-    evaluation.write(name, rows, metrics)
-    forget("prmbench", name)
-    return evaluation.headline(name, metrics)
+    return finish(evaluation, name, rows, metrics)
 
 
 def verdicts(scores: Scores, rule: str, threshold: float = 0.5) -> list[Verdicts]:
@@ -163,7 +159,7 @@ def run_scores(
     """Score every step of ``solutions`` with the model of a run or an authors' checkpoint and show the progress.
 
     ``preset`` is a name in ``PRESETS``. A solution that is longer than the model's context has no scores. Finished
-    chunks are kept until ``forget``. Raises ``DataError`` if ``run`` is neither, or if the model does not fit into
+    chunks are kept until ``finish``. Raises ``DataError`` if ``run`` is neither, or if the model does not fit into
     memory.
     """
     model = model_of(run)
@@ -176,9 +172,11 @@ def run_scores(
         return score_chunks(workers, folder, solutions, f"{benchmark} {run}", stops=stop_of is not None)
 
 
-def forget(benchmark: str, name: str) -> None:
-    """Delete the kept chunks of a system on a benchmark, once its results are written."""
-    remove(STATE / benchmark / name)
+def finish(evaluation: Evaluation[Any, Any], name: str, rows: Sequence[Mapping[str, Any]], metrics: Evaluated) -> str:
+    """Write the results of a system, delete its kept chunks, and return the result as one line."""
+    evaluation.write(name, rows, metrics)
+    remove(STATE / evaluation.benchmark / name)
+    return evaluation.headline(name, metrics)
 
 
 def score_chunks(

@@ -51,7 +51,7 @@ class OwnHost:
 
 
 class Bearer:
-    """Answers 401 to a request without ``Authorization: Bearer TOKEN``; everybody may ask for ``/health``."""
+    """Answers 401 to a request without ``Authorization: Bearer TOKEN``; anyone may request ``/health``."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._token = app, token.encode()

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pathfinder.core.params import Score
 from pathfinder.core.runs import parse_run
-from pathfinder.models.folders import OpenedModel
-from pathfinder.models.imports import uncollected
+from pathfinder.models.folders import OpenedModel, uncollected
 from pathfinder.tree.passes import Mode
 
 if TYPE_CHECKING:

@@ -127,7 +127,7 @@ class UnscoredSolution:
 
 
 def scored_solution(solution: Solution, scores: Sequence[StepScore]) -> ScoredSolution | UnscoredSolution:
-    """The typed result of a solution; no scores stand for one that is longer than the model's context."""
+    """The typed result of a solution. Without scores, it is longer than the model's context."""
     if not scores:
         return UnscoredSolution(solution.problem, TOO_LONG)
     steps = tuple(

@@ -78,7 +78,7 @@ class ServedScorer:
     ) -> dict[str, list[StepScore] | None]:
         """Scores of every group's queries, in the order of the groups; with ``stop``, keys are solutions' numbers.
 
-        None stands for a group with a prompt that is longer than the server's context.
+        A group with a prompt that is longer than the server's context has None.
         """
         out: dict[str, list[StepScore] | None] = {}
 

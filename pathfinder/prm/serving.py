@@ -1,7 +1,8 @@
 """PathFinder-PRM behind HTTP: typed step scores, and the pooling form in which clients of other PRMs ask vLLM.
 
-Requests of all clients share batches (``Batcher``), which are in fair order. ``gate`` says what is refused unread. No
-answer holds the text of a request, except the page, which shows it again. ``docs/server.md`` describes the routes.
+Requests of all clients share batches (``Batcher``), which are in fair order. ``gate`` refuses requests
+unread. Only the page shows the text of a request again; no other answer contains it. ``docs/server.md`` describes the
+routes.
 """
 
 from __future__ import annotations
@@ -205,7 +206,7 @@ def make_app(
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
-        """Whether the server works, and how many solutions wait."""
+        """Answer that the server works, and how many solutions wait."""
         return {"status": "ok", "model": model, "waiting": batcher.waiting}
 
     @app.get("/metrics", response_class=PlainTextResponse)

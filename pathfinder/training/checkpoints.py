@@ -148,7 +148,7 @@ class Writer:
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait until this process, in the first one all processes, has written its part. Raises what writing raised."""
+        """Wait until this process has written its part; the first process waits for all. Raises what writing raised."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None

@@ -69,7 +69,7 @@ def figures(
 ) -> metrics.Train:
     """Counts of trees, records, samples and tokens, and the mean loss over the last tenth of the steps ``rows``.
 
-    ``others`` are the other keys, of the records and the held-out labels.
+    ``others`` are the remaining keys, which describe the records and the held-out labels.
     """
     trees, tail = len(learn) + len(test), rows[-max(1, len(rows) // 10) :]
     return metrics.Train(

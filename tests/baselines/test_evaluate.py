@@ -212,7 +212,7 @@ class Mine:
         return token_head(weights, text.exact("+ -", 2))
 
 
-SYSTEM = System("mine", ("My PRM",), "me/mine", ("model card",), {AUTHORS: Method(Mine())}, "")
+SYSTEM = System("mine", ("My PRM",), {AUTHORS: Method(Mine())})
 """
 
 

@@ -15,7 +15,7 @@ from infra.slurm.__main__ import commands
 from infra.slurm.sizes import RUN, sizes
 from pathfinder.models.devices import GIB, gpus
 from pathfinder.models.footprint import verdict
-from pathfinder.planning import gpu_plan, profiles
+from pathfinder.planning import profiles
 from pathfinder.planning.gpu_plan import Plan
 from tests.planning.test_profiles import GPU_PROFILES, PROFILES
 
@@ -42,7 +42,7 @@ def activate(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Act
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_job_of_every_profile_has_what_the_plan_asks_for(root: Path, activate: Activate, name: str) -> None:
     folder = activate(name)
-    params = gpu_plan.load(root, name)
+    params = profiles.load(root, name)
     if name.startswith("replica"):  # the sizes of its models are unknown until they are made
         assert sizes(folder, "build").gpus == 0
         with pytest.raises(DataError, match="its size is unknown until it is fetched"):
@@ -53,7 +53,7 @@ def test_every_job_of_every_profile_has_what_the_plan_asks_for(root: Path, activ
         found = sizes(folder, job)
         largest = max(largest, found.gpus)
         if name in GPU_PROFILES:
-            plan = Plan(params, gpu_plan.machine_of(folder, name))
+            plan = Plan(params, profiles.machine_of(folder, name))
             need = plan.verdicts.get(stage)
             assert (found.gpus > 0) == (need is not None), job
             if need is not None:
@@ -82,7 +82,7 @@ def test_machines_that_train_together_are_one_job(activate: Activate) -> None:
     assert {"--nodes=2", "--gpus-per-node=8"} <= set(train)
     first, *trains, last = commands(folder, RUN)
     assert first[-2:] == [RUN, "validate_train"]
-    assert [words[-1] for words in trains] == [f"train@{run}" for run in gpu_plan.load(folder, "paper-nodes").runs]
+    assert [words[-1] for words in trains] == [f"train@{run}" for run in profiles.load(folder, "paper-nodes").runs]
     assert last[-1] == RUN
     assert ["--nodes=2" in words for words in (first, *trains, last)] == [False, *[True] * 7, False]
     assert all("--dependency=afterok:LAST_JOB" in words for words in (*trains, last))

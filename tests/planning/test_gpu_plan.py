@@ -23,7 +23,7 @@ from tests.planning.test_profiles import GPU_PROFILES
 
 
 def plan_of(root: Path, name: str) -> Plan:
-    return Plan(gpu_plan.load(root, name), gpu_plan.machine_of(root, name))
+    return Plan(profiles.load(root, name), profiles.machine_of(root, name))
 
 
 @pytest.mark.parametrize("name", GPU_PROFILES)
@@ -46,16 +46,16 @@ def test_a_profile_of_ones_own_is_read_as_params_yaml_is(root: Path, tmp_path: P
     shutil.copytree(root / profiles.FOLDER, tmp_path / profiles.FOLDER)
     mine = tmp_path / profiles.FOLDER / "mine.yaml"
     mine.write_text("profile: mine\ntrain: {learning_rate: 2e-5}\n")
-    assert gpu_plan.load(tmp_path, "mine").train.learning_rate == 2e-5
+    assert profiles.load(tmp_path, "mine").train.learning_rate == 2e-5
     mine.write_text("profile: mine\ntrain: {learning_rate: -1}\nruns: [fulll]\n")
     with pytest.raises(DataError, match=r"infra/profiles/mine\.yaml: wrong parameters:\n  train\.learning_rate: "):
-        gpu_plan.load(tmp_path, "mine")
+        profiles.load(tmp_path, "mine")
 
 
 @pytest.mark.parametrize("name", GPU_PROFILES)
 def test_a_mix_holds_what_its_name_says(root: Path, name: str) -> None:
     """345,000 records of PRM800K, not all rated completions."""
-    params = gpu_plan.load(root, name)
+    params = profiles.load(root, name)
     for mix in (run.mix for run in map(parse_run, params.runs)):
         expected = 345_000 if mix == "prm800k" else 1000 * int(mix.removesuffix("k"))
         assert records_of(params, mix) == pytest.approx(expected, rel=0.01), mix
@@ -63,7 +63,7 @@ def test_a_mix_holds_what_its_name_says(root: Path, name: str) -> None:
 
 def test_a_judge_on_one_card_holds_few_answers(root: Path) -> None:
     """The 16-bit judge leaves room for some twenty answers on a card of 80 GiB."""
-    params = gpu_plan.load(root, "paper")
+    params = profiles.load(root, "paper")
     judge = Plan(params, gpus(80)).shape_of("judge")
     single = params.label.vllm.model_copy(update={"tensor_parallel": 1})
     slow, few = written_per_second(judge, single, gpus(80), 2400)
@@ -79,7 +79,7 @@ def test_a_judge_on_one_card_holds_few_answers(root: Path) -> None:
 
 
 def test_tokens_and_cost_of_an_endpoint(root: Path) -> None:
-    params = gpu_plan.load(root, "one-gpu-24")
+    params = profiles.load(root, "one-gpu-24")
     label = params.label.model_copy(update={"price_per_million_tokens": 0.5})
     plan = Plan(params.model_copy(update={"label": label}), gpus(24))
     (row,) = [row for row in plan_text.hour_rows(plan.as_json()) if row[0] == "label"]
@@ -97,7 +97,7 @@ def test_checkpoints_and_models_are_on_the_disk(root: Path) -> None:
 
 
 def test_every_process_loads_the_base_of_an_adapter_into_main_memory(root: Path) -> None:
-    params = gpu_plan.load(root, "paper")
+    params = profiles.load(root, "paper")
     lora = params.train.lora.model_copy(update={"rank": 32, "base_dtype": "bfloat16"})
     adapted = params.model_copy(update={"train": params.train.model_copy(update={"lora": lora})})
     base = 7_615_616_512
@@ -105,7 +105,7 @@ def test_every_process_loads_the_base_of_an_adapter_into_main_memory(root: Path)
 
 
 def test_a_generated_world_has_no_estimate(root: Path) -> None:
-    plan = Plan(gpu_plan.load(root, "quickstart"), gpus(24))
+    plan = Plan(profiles.load(root, "quickstart"), gpus(24))
     assert plan.fits
     assert not list(plan_text.lines(plan.as_json()))
     assert plan.estimates == []
@@ -124,7 +124,7 @@ def test_too_little_main_memory_or_disk_is_said(root: Path, tmp_path: Path, monk
     def plan(memory: float, disk: float) -> Plan:
         monkeypatch.setattr("pathfinder.planning.gpu_plan.main_memory", lambda: (memory, memory))
         monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=disk))
-        return Plan(gpu_plan.load(root, "paper"), gpus(80, 8), tmp_path)
+        return Plan(profiles.load(root, "paper"), gpus(80, 8), tmp_path)
 
     assert plan(256 * GIB, 1e12).has_room
     assert not plan(256 * GIB, 500e9).has_room
@@ -142,7 +142,7 @@ def test_each_of_two_disks_needs_room_for_its_own_part(
     monkeypatch.setattr("pathfinder.planning.gpu_plan.main_memory", lambda: (256.0 * GIB, 256.0 * GIB))
     free = {tmp_path: 550e9, other: 150e9}  # neither has room for all of the 609 GB
     monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=free[folder]))
-    plan = Plan(gpu_plan.load(root, "paper"), gpus(80, 8), tmp_path)
+    plan = Plan(profiles.load(root, "paper"), gpus(80, 8), tmp_path)
     assert plan.has_room
     lines = [line for line in plan_text.lines(plan.as_json()) if line.startswith("disk")]
     assert lines[0].startswith(f"disk of {tmp_path}: 513 GB (sources and results 10, checkpoints 183, ")
@@ -154,7 +154,7 @@ def test_each_of_two_disks_needs_room_for_its_own_part(
 def test_fetched_models_need_no_disk(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub = tmp_path / "hub"
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(hub))
-    params = gpu_plan.load(root, "paper")
+    params = profiles.load(root, "paper")
 
     def needed() -> float:
         return sum(room.needed for room in Plan(params, gpus(80, 8), tmp_path).rooms)
@@ -222,7 +222,7 @@ def test_the_names_of_the_driver_are_known() -> None:
 
 def test_a_slower_card_takes_more_hours(root: Path) -> None:
     """An A100 has the memory of an H100 and a third of its operations."""
-    params = gpu_plan.load(root, "paper")
+    params = profiles.load(root, "paper")
     fast, slow = (hours_of(Plan(params, cards.machine(card, 8))) for card in ("H100", "A100"))
     assert slow["train"] / fast["train"] == pytest.approx(989 / 312)
     assert slow["label"] > 1.5 * fast["label"]
@@ -230,13 +230,13 @@ def test_a_slower_card_takes_more_hours(root: Path) -> None:
 
 def test_the_tokens_of_a_record_depend_on_the_mix(root: Path) -> None:
     """Trees of sampled steps hold one or two records, trees of rated solutions nine."""
-    params = gpu_plan.load(root, "paper")
+    params = profiles.load(root, "paper")
     found = [trees_of(params, mix).tokens_per_record for mix in ("prm800k", "400k", "550k")]
     assert found == pytest.approx([87, 115, 164], abs=1.5)
 
 
 def test_more_processes_than_a_step_can_fill_wait(root: Path) -> None:
-    params = gpu_plan.load(root, "paper")
+    params = profiles.load(root, "paper")
     trees, train = trees_of(params, "400k"), params.train
     shares = [busy_share(trees, train.batch_samples / 2, count, train.token_budget) for count in (1, 8, 16, 32)]
     assert shares[0] == 1.0
@@ -248,9 +248,9 @@ def test_more_processes_than_a_step_can_fill_wait(root: Path) -> None:
 
 
 def test_no_card_of_four_is_left_idle(root: Path) -> None:
-    settings = Plan(gpu_plan.load(root, "paper"), gpus(80, 4)).as_json()["settings"]
+    settings = Plan(profiles.load(root, "paper"), gpus(80, 4)).as_json()["settings"]
     assert settings == {"label.vllm.tensor_parallel": "4", "search.vllm.replicas": "2"}
-    one_machine = Plan(gpu_plan.load(root, "paper-nodes"), gpus(80, 4)).as_json()
+    one_machine = Plan(profiles.load(root, "paper-nodes"), gpus(80, 4)).as_json()
     assert one_machine["settings"] == {**settings, "train.launch": "machine"}
     assert one_machine["hours"]
 
@@ -258,7 +258,7 @@ def test_no_card_of_four_is_left_idle(root: Path) -> None:
 @pytest.mark.parametrize("name", GPU_PROFILES)
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
 def test_a_plan_is_right_for_every_card(root: Path, name: str, count: int) -> None:
-    params = gpu_plan.load(root, name)
+    params = profiles.load(root, name)
     for card in CARDS.values():
         plan = Plan(params, cards.machine(card, count))
         found = plan.as_json()

@@ -39,11 +39,11 @@ def test_the_table_is_that_of_the_plan(root: Path, page: str) -> None:
 
 def test_the_second_machine_joins_every_run_in_the_order_of_the_first(root: Path, page: str) -> None:
     joined = [name for names in re.findall(r"for run in ([^;]+);", page) for name in names.split()]
-    assert joined == sorted(run.name for run in parse_runs(gpu_plan.load(root, "paper-nodes").runs))
+    assert joined == sorted(run.name for run in parse_runs(profiles.load(root, "paper-nodes").runs))
 
 
 def test_the_assumptions_are_those_of_the_estimates(root: Path, page: str) -> None:
-    params = gpu_plan.load(root, "paper")
+    params = profiles.load(root, "paper")
     mixes = [estimates.trees_of(params, mix) for mix in ("prm800k", "400k", "550k")]
     figures = [
         f"| {estimates.LEARN_SHARE:.0%}, {estimates.READ_SHARE:.0%}, {estimates.WRITE_SHARE:.0%} |".replace("%", " %"),
