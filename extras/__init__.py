@@ -1,1 +1,1 @@
-"""What joins the method and the evidence: the way of a record, why a decision was made, publishing a model."""
+"""Verbs that join the method and the evidence: trace a record, explain a decision, publish a model."""

@@ -30,7 +30,7 @@ from evidence.dvc.pipeline import MAIN, read_pipelines
 from evidence.dvc.stores import Store, stores
 from evidence.dvc.workspace import Workspace
 from evidence.record.ledger import RECORDS
-from evidence.remote.far import FarRemotes, Remote
+from evidence.remote.reading import FarRemotes, Remote
 from ground.io import DataError
 from ground.progress import Progress
 from ground.show import counted

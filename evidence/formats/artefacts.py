@@ -46,12 +46,12 @@ class Artefact:
 
     @property
     def is_folder(self) -> bool:
-        """Whether the path is a folder."""
+        """True for a folder."""
         return self.md5.endswith(".dir")
 
     @property
     def is_model(self) -> bool:
-        """Whether the path is a model or a file of one."""
+        """True for a model and for a file of one."""
         return self.path.startswith(MODELS)
 
     def leaves(self) -> Iterator[Artefact]:

@@ -1,6 +1,6 @@
 """A bill of materials of the models: CycloneDX 1.6 with models, data sets and packages, and what each depends on.
 
-Source: https://cyclonedx.org/docs/1.6/json/. Packages and their hashes are those of the record and the lock; a licence
+Source: https://cyclonedx.org/docs/1.6/json/. Packages come from the records and their hashes from the lock; a licence
 is given if this environment has the same version installed.
 """
 

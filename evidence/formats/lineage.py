@@ -50,7 +50,7 @@ class Run:
 
     @cached_property
     def outputs(self) -> dict[str, Artefact]:
-        """What the run made, by path."""
+        """The files and folders that the run made, by path."""
         return artefacts(self.content["outputs"])
 
     @cached_property
@@ -96,7 +96,7 @@ class Run:
 
     @cached_property
     def key_ids(self) -> list[str]:
-        """The keys that the signed statement names; whether the signatures are right is for ``check`` to say."""
+        """The keys that the signed statement names; ``check`` verifies the signatures."""
         if self.statement is None:
             return []
         envelope = parsed(Envelope, self.record.path.with_suffix(SIGNED).read_bytes(), self.statement.path)
@@ -134,14 +134,14 @@ class Lineage:
 
     @cached_property
     def external(self) -> dict[str, Artefact]:
-        """What the runs read and no recorded run made."""
+        """The files and folders that the runs read and no recorded run made."""
         made = [out for run in self.runs for out in run.outputs]
         read = {path: each for run in self.runs for path, each in run.inputs.items()}
         return {p: each for p, each in sorted(read.items()) if not any(history.overlap(p, out) for out in made)}
 
     @cached_property
     def final(self) -> dict[str, Artefact]:
-        """What the runs made and no other run read."""
+        """The files and folders that the runs made and no other run read."""
         read = [path for run in self.runs for path in run.inputs]
         made = {path: each for run in self.runs for path, each in run.outputs.items()}
         return {p: each for p, each in sorted(made.items()) if not any(history.overlap(p, dep) for dep in read)}

@@ -32,7 +32,7 @@ from ground.settings import read_yaml
 
 
 class Guard:
-    """The default remote of DVC (or ``name``) after its log was verified; ``entries`` are those of trusted keys.
+    """The default remote of DVC (or ``name``) after its log was verified; ``entries`` has the entries of trusted keys.
 
     ``keys`` adds files with public keys. Raises ``DataError`` if the log is not sound or its newest entry is not signed
     by a trusted key, and ``DataError`` or ``TransientError`` as the store does.
@@ -153,9 +153,9 @@ class Guard:
 def void(root: Path, number: int, name: str | None = None) -> tuple[str, str]:
     """Declare an unsigned entry of the log of the default remote (or ``name``) void; returns remote and key.
 
-    The entry stays where it is, and a file beside the signatures names it, signed with this user's key. Who trusts the
-    key regards the entry as not written. Raises ``DataError`` if there is no such entry, if it is signed, or if this
-    user has no usable key.
+    The entry keeps its place, and a file in the folder of the signatures names it, signed with this user's key. To
+    everyone who trusts the key, the entry counts as not written. Raises ``DataError`` if there is no such entry, if it
+    is signed, or if this user has no usable key.
     """
     remote = _chosen(root, name)
     store, _ = _opened(root, remote)
@@ -202,6 +202,6 @@ def _opened(root: Path, remote: Store) -> tuple[sources.Store, Path]:
 
 
 def _facts(run: Locked) -> str:
-    """What a lock entry states about a run, without sizes."""
+    """The statements of a lock entry about a run, without sizes."""
     facts = {"cmd": run.cmd, "deps": run.deps, "params": run.params, "outs": run.outs}
     return json.dumps(facts, sort_keys=True, default=str)

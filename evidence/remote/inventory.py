@@ -23,8 +23,8 @@ Listing = Callable[[str], Mapping[str, str] | None]
 class Expected:
     """One object: its md5 as in its name, the path that it is of, and who names it.
 
-    ``size`` and ``sha256`` are those of the record, ``None`` if no record names the object. ``required`` objects must
-    exist.
+    ``size`` and ``sha256`` come from a record; they are ``None`` if no record names the object. ``required`` objects
+    must exist.
     """
 
     md5: str
@@ -99,7 +99,7 @@ def recorded_listings(records: Mapping[str, list[Record]]) -> dict[str, dict[str
 
 
 def _entries(records: Mapping[str, list[Record]]) -> Iterator[dict[str, Any]]:
-    """What the intact records state about each input and output."""
+    """The entry of each input and output in the intact records."""
     for record in (record for of_stage in records.values() for record in of_stage if record.is_intact):
         for kind in ("inputs", "outputs"):
             yield from record.content[kind].values()

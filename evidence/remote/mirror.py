@@ -1,7 +1,7 @@
 """Copies of the small files of a remote on another machine: what it published, and its cache of runs.
 
 They are in ``.pathfinder/evidence/<remote>/``, in the layout of the remote. What a run published never changes: a copy
-that the remote no longer has, or has with other bytes, is a finding.
+that the remote no longer has, or has with different bytes, is a finding.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def refresh(root: Path, remote: stores.Store, store: Store) -> Mirrored:
 
 
 def _is_equal(store: Store, item: Listed, path: Path) -> bool:
-    """Whether a copy has the bytes in the remote; these are read again only if the listing has no md5."""
+    """Compare a copy with the object in the remote, which is read again only if the listing has no md5."""
     if item.size != path.stat().st_size:
         return False
     if item.md5:

@@ -1,7 +1,7 @@
-"""The objects of a remote on another machine, compared with what names them.
+"""The remotes on other machines in one check: not read, read by their listing, or read byte by byte.
 
 By default only the listing is read: one request per thousand objects gives existence, size and the md5 that the server
-computed. An object with another md5 is read. If the server states no md5, only listings of folders are read.
+computed. An object with a different md5 is read. If the server states no md5, only listings of folders are read.
 ``full`` reads every byte, in parallel and in pieces. ``.pathfinder/verified/`` names the objects that an interrupted
 check has verified: they are not read again while the remote's listing of them is the same.
 """
@@ -15,12 +15,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from evidence.audit.findings import Finding, listed
-from evidence.audit.published import Entry
+from evidence.audit.published import Entry, Published
+from evidence.dvc import stores
 from evidence.dvc.history import Locked, Record
+from evidence.dvc.objects import Objects
 from evidence.dvc.stores import parse_listing
+from evidence.remote import mirror
 from evidence.remote.inventory import Expected, inventory, recorded_listings
 from ground.hashing import digest_chunks
 from ground.io import DataError
@@ -29,6 +32,43 @@ from ground.remote import READERS, Listed, Store
 
 VERIFIED = Path(".pathfinder/verified")
 _BATCH = 1000
+Remote = Literal["no", "quick", "full"]
+
+
+class FarRemotes:
+    """The remotes of one check.
+
+    ``published`` is the evidence in their copies, which are refreshed first unless ``remote`` is ``no``.
+    """
+
+    def __init__(self, root: Path, known: list[stores.Store], keys: Mapping[str, bytes], remote: Remote) -> None:
+        self.root, self.remote = root, remote
+        self.stores = [store for store in known if store.folder is None]
+        self._opened = {store.name: mirror.opened(store) for store in self.stores} if remote != "no" else {}
+        self._changed = [
+            finding
+            for store in self.stores
+            if store.name in self._opened
+            for finding in mirror.refresh(root, store, self._opened[store.name]).findings
+        ]
+        copies = [(store, mirror.folder_of(root, store)) for store in self.stores]
+        self._copies = [Objects(store, folder, root) for store, folder in copies if folder.is_dir()]
+        self.published = [Published(root, copy, keys) for copy in self._copies]
+        kind = {"no": "evidence of remote {}", "quick": "remote {} (listing)", "full": "remote {}"}[remote]
+        were_read = [copy.store for copy in self._copies] if remote == "no" else self.stores
+        self.read = [kind.format(store.name) for store in were_read]
+
+    def findings(self, locked: Mapping[str, Locked], records: Mapping[str, list[Record]]) -> Iterator[Finding]:
+        """The changes in the remotes, entries of their run caches that no record allows, and damaged objects."""
+        yield from self._changed
+        for copy in self._copies:
+            yield from copy.runs(locked, records)
+        if self.remote == "no":
+            return
+        entries = {published.objects.store.name: published.entries for published in self.published}
+        for store in self.stores:
+            far = FarObjects(self.root, store.name, self._opened[store.name], self.remote == "full")
+            yield from far.findings(locked, entries.get(store.name, []), records)
 
 
 class FarObjects:
@@ -42,7 +82,7 @@ class FarObjects:
     def findings(
         self, locked: Mapping[str, Locked], entries: list[Entry], records: Mapping[str, list[Record]]
     ) -> Iterator[Finding]:
-        """Every object that is missing, has another size or other bytes."""
+        """Every object that is missing, has a different size or different bytes."""
         known = recorded_listings(records)
         wanted = inventory(self.name, locked, entries, records, lambda md5: known.get(md5) or self._listing(md5))
         suspects, unpushed = [], []
@@ -116,7 +156,7 @@ class _Verified:
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def has(self, item: Listed) -> bool:
-        """Whether an object was verified and has not been written since."""
+        """Return True for an object that was verified and has not been written since."""
         return (item.key, item.size, item.stamp) in self._known
 
     def add(self, item: Listed) -> None:

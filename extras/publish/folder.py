@@ -88,7 +88,7 @@ def build_data(root: Path, model: str) -> Repository:
 
 
 def data_card(root: Path) -> str:
-    """One card for all forms of the exported data: each form is a configuration, and the lineage is that of all.
+    """One card for all forms of the exported data: each form is a configuration, and all share one lineage.
 
     Raises ``DataError`` if the export has no card or no record.
     """

@@ -1,4 +1,4 @@
-"""What depends on some records: their fates, the mixes, runs and models that used them, and the models' figures.
+"""The fates of some records, the mixes, runs and models that used them, and the figures of the models.
 
 A record that no run used has changed no model. Held-out records change no model either; they are behind the held-out
 losses and accuracies in metrics/train.
@@ -25,12 +25,12 @@ _KEPT = "kept"
 
 
 def down(text: str, root: Path) -> dict[str, Any]:
-    """What depends on the records that a selector names, as a JSON value; raises ``DataError`` as ``select`` does."""
+    """Everything that depends on the records of a selector, a JSON value; raises ``DataError`` as ``select`` does."""
     return depending_on(select(text, root), root)
 
 
 def depending_on(selection: Selection, root: Path) -> dict[str, Any]:
-    """What depends on the selected records."""
+    """Everything that depends on the selected records, a JSON value."""
     every = totals(root, "all", "")
     counts = _counts(selection) if selection.steps is not None else _stored_counts(selection, root)
     runs = _runs(selection.steps, sorted(every.get("run", {})), root) if selection.steps is not None else counts["runs"]

@@ -1,4 +1,4 @@
-"""What the index has: the decisions on benchmark items, and the records that a selector names.
+"""Queries of the index: the decisions on benchmark items, and the records that a selector names.
 
 A selector is a record, a line, a content id, a licence, a rater or a source.
 Only the row groups that may hold the wanted lines are read, so the size of the index hardly matters.
@@ -83,7 +83,7 @@ def _steps_of(lines: pl.DataFrame, root: Path) -> pl.DataFrame:
 
 
 def one_of(column: str, values: pl.Series) -> pl.Expr:
-    """Whether a column has one of some values; the range comes first, which lets the reader skip row groups."""
+    """Select the rows that have one of some values; the range comes first, so the reader can skip row groups."""
     if values.is_empty():
         return pl.lit(False)
     in_range = pl.col(column).is_between(pl.lit(values.min()), pl.lit(values.max()))

@@ -137,7 +137,7 @@ def _rated(identity: Identity, reading: Reading | None) -> Rated | None:
 
 
 def compared(identity: Identity, reading: Reading | None, trajectory: dict[str, Any], step: dict[str, Any]) -> str:
-    """Whether the tables have the same content as the line when it is parsed again."""
+    """Compare the tables with the line, which was parsed again; returns the differences as a text."""
     again = _rated(identity, reading)
     if reading is None or again is None:
         return "differs: the raw line has no such record"

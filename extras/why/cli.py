@@ -28,7 +28,7 @@ def why(
     """Show the training records that a decision depends on. This repeats the training: minutes for a tiny model."""
     from pathfinder.core.kernels import pin_kernels
 
-    pin_kernels()  # those of the train stage, before PyTorch is imported, so that the weights are equal
+    pin_kernels()  # as the train stage does, before PyTorch is imported, so that the weights are equal
     from extras.why import why as verb
 
     found = verb.why(item, run, step, top, prove)

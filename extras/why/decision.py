@@ -1,8 +1,8 @@
 """The decision of a PRM about one step, and the smooth output whose sign it follows.
 
-The decision is that of ProcessBench's main rule: whether the reward, read given the predicted error labels, is at least
-one half. The output is the log-odds of the reward averaged over the error labels by their probabilities (mode ``all``),
-because the predicted labels themselves have no derivative.
+The decision follows ProcessBench's main rule: a step is correct if the reward, read given the predicted error labels,
+is at least one half. The output is the log-odds of the reward averaged over the error labels by their probabilities
+(mode ``all``), because the predicted labels themselves have no derivative.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """What the model says about a step."""
+    """The model's reading of a step."""
 
     log_odds: float
     """of the reward averaged over the error labels, in nats: the output that is explained"""
@@ -50,7 +50,7 @@ class Reward:
 
 
 def decisive(found: Sequence[Reward]) -> int:
-    """The step that decides the verdict on a solution: the first incorrect one, else that of the lowest output."""
+    """The step that decides the verdict on a solution: the first incorrect one, else the one with the lowest output."""
     correct = [reward.is_correct for reward in found]
     return correct.index(False) if False in correct else min(range(len(found)), key=lambda i: found[i].log_odds)
 
@@ -63,7 +63,7 @@ def step_of(prompter: Prompter, solution: Solution, number: int) -> Step:
 
 
 def rewards(network: Any, prompter: Prompter, steps: Sequence[Step]) -> list[Reward]:
-    """What the network says about each step."""
+    """The network's reading of each step."""
     with torch.no_grad():
         margins = iter(torch.split(_margins(network, prompter, steps), [len(step.readings) for step in steps]))
     return [_reward(prompter, step, next(margins)) for step in steps]
@@ -78,7 +78,7 @@ def output_gradient(network: Any, prompter: Prompter, step: Step) -> Tensor:
 
 
 def _margins(network: Any, prompter: Prompter, steps: Sequence[Step]) -> Tensor:
-    """The logit of ``<+>`` minus that of ``<->`` at every reading of every step, float64."""
+    """The logit of ``<+>`` minus the logit of ``<->`` at every reading of every step, float64."""
     logits = read_logits(network, batch_trees([step.tree for step in steps]))
     return (logits[:, prompter.ids.good] - logits[:, prompter.ids.bad]).double()
 

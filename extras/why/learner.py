@@ -32,7 +32,7 @@ class TreeLearner:
     def __init__(
         self, examples: Sequence[Example], prompter: Prompter, network: Any, settings: Train, seed: int | None = None
     ) -> None:
-        """``seed`` replaces that of the settings: the same records in another order."""
+        """``seed`` replaces the seed of the settings: the same records in a different order."""
         self.network, self.prompter = network, prompter
         self.ids = [identity for example in examples for identity in example.ids]
         self.weights = np.ones(len(self.ids))

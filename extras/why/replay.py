@@ -1,6 +1,6 @@
 """Train once more and keep every state on the way, so that the training can be differentiated.
 
-The optimiser is that of the train stage: AdamW without weight decay, a limit on the gradient's norm, and a schedule.
+The optimiser is the train stage's: AdamW without weight decay, a limit on the gradient's norm, and a schedule.
 Weights, moments and gradients are flat vectors of all parameters.
 """
 
@@ -40,7 +40,7 @@ class Batch:
 
 
 class Learner(Protocol):
-    """What is trained: a model with weighted records, distributed over optimiser steps."""
+    """A model with weighted records, distributed over optimiser steps."""
 
     @property
     def steps(self) -> int:
@@ -61,7 +61,7 @@ class Learner(Protocol):
     ) -> list[tuple[Tensor, npt.NDArray[np.float64]]]:
         """For each direction the product with the Hessian of the step's loss, and the slopes along it.
 
-        The slopes are those of the losses of ``Batch.records``, each summed over the record's labels without its
+        A slope is the derivative of the loss of one of ``Batch.records``, summed over the record's labels without its
         weight, float64 (records,).
         """
 

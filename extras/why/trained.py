@@ -108,7 +108,7 @@ def repeat(learner: TreeLearner, settings: Train, folder: Path, on_step: Callabl
 
 
 def distance(learner: TreeLearner, trajectory: Trajectory, folder: Path) -> float:
-    """The largest difference between a final weight and that of the model in ``folder``."""
+    """The largest difference between a final weight and the same weight of the model in ``folder``."""
     trained: Any = load_model(open_model(folder), where="cpu")
     use_trees(trained)
     other = torch.cat([p.detach().reshape(-1) for p in trained.parameters()])

@@ -1,6 +1,6 @@
 """Differentiate a training run: how much an output of the trained model changes with the weight of each record.
 
-The derivative is that of the whole run, backwards through every optimiser step, as in *MAGIC: Near-Optimal Data
+The derivative covers the whole run, backwards through every optimiser step, as in *MAGIC: Near-Optimal Data
 Attribution for Deep Learning* (Ilyas and Engstrom, 2025, arXiv 2504.16430), with AdamW's own update.
 """
 
@@ -35,8 +35,8 @@ def unroll(
 ) -> list[npt.NDArray[np.float64]]:
     """The derivatives of outputs with respect to the weight of each record in training, each float64 (records,).
 
-    ``gradients`` are those of the outputs at the final weights, each (parameters,). Removing a record lowers its weight
-    from 1 to 0, which changes an output by about minus its derivative. ``on_step`` receives 1 after every step.
+    ``gradients`` has the gradient of each output at the final weights, (parameters,). Removing a record lowers its
+    weight from 1 to 0, which changes an output by about minus its derivative. ``on_step`` receives 1 after every step.
     """
     found = [np.zeros(records) for _ in gradients]
     bars = [_Bar(gradient.clone(), torch.zeros_like(gradient), torch.zeros_like(gradient)) for gradient in gradients]

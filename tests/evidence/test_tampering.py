@@ -16,8 +16,8 @@ import pytest
 
 from evidence.audit.check import Report, check
 from evidence.dvc.stores import EVIDENCE, FOLDER
-from evidence.remote.far import Remote
 from evidence.remote.mirror import fetch
+from evidence.remote.reading import Remote
 from flows import storage
 from ground.io import DataError
 from ground.remote import ENDPOINT, open_store

@@ -28,7 +28,7 @@ class Figure:
 
 
 def figures(tables: Any) -> list[Figure]:
-    """The scores of every system, as the report's first table has them; empty for a file of another form."""
+    """The scores of every system, as the report's first table has them; empty for a file without such a table."""
     results = tables.get("results") if isinstance(tables, Mapping) else None
     origins = origins_of(tables, "/results")
     return [

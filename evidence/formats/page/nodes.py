@@ -46,7 +46,7 @@ def nodes_of(root: Path, target: str | None = None) -> list[Node]:
 
 
 class _Nodes:
-    """What is known of the project while the nodes are made."""
+    """The stages, records and sources from which the nodes are made."""
 
     def __init__(self, root: Path, target: str | None) -> None:
         self.root = root
@@ -96,7 +96,7 @@ class _Nodes:
         self.stages = {name: stage for name, stage in self.stages.items() if name in kept}
 
     def _groups(self) -> dict[str, list[str]]:
-        """The stages by row, last ones first: the variants of a stage share one. Else the order is that of dvc.yaml."""
+        """The stages by row, last ones first: the variants of a stage share one. Otherwise dvc.yaml gives the order."""
         listed = list(read_pipelines(self.root)) if (self.root / MAIN).is_file() else []
         ranks = {name: rank for rank, name in enumerate(listed)}
         found: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""The rows of the lineage page and what is known of each run, as data."""
+"""The rows of the lineage page and the facts about each run, as data."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is known of one run, or of one stage without a record."""
+    """The facts about one run, or about one stage without a record."""
 
     title: str
     state: str

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evidence.dvc.history import read_lock, read_records
 from evidence.dvc.stores import object_key
-from evidence.remote.far import Remote
+from evidence.remote.reading import Remote
 from ground.remote import Store
 from tests.evidence.tampering.edits import OUTS, objects
 
