@@ -17,9 +17,9 @@ import polars as pl
 
 from evidence.record.stage import stage
 from ground.io import DataError, read_parquet, write_parquet
-from pathfinder.core.labels import correctness, drop_reason
+from pathfinder.core.labels import STEP_LABELS, correctness, drop_reason
 from pathfinder.core.metrics import Flow, write_metrics
-from pathfinder.core.records import CLEAN, DROPS, LABELS, STEP_LABELS, STEPS
+from pathfinder.core.records import CLEAN, DROPS, LABELS, STEPS
 from pathfinder.data.metrics import Filter
 
 STEPS_FILE = Path("artifacts/steps/steps.parquet")

@@ -15,7 +15,7 @@ from pathfinder.core.labels import Scores
 from pathfinder.engines.generate import Generator
 from pathfinder.engines.sampling import Sampling
 from pathfinder.judge.parsing import parse_scores
-from world.oracle import Verdict, assess_to_error
+from world.oracle import CRITERIA, Verdict, assess_to_error
 from world.steps import PREFIX_HABITS, draw_candidate, write_solution
 from world.story import Level, Problem, sample_from
 
@@ -102,8 +102,8 @@ def measure_judge(judge: Generator, count: int, levels: Mapping[str, Level]) -> 
             continue
         answered.append((step, scores))
         for fault in step.faults or ("none",):
-            by_fault[fault].append(not (scores.math and scores.consistency))
-    flags = np.array([not (scores.math and scores.consistency) for _, scores in answered], dtype=np.bool_)
+            by_fault[fault].append(scores.has_error)
+    flags = np.array([scores.has_error for _, scores in answered], dtype=np.bool_)
     wrong = np.array([not verdict.is_correct for verdict, _ in answered], dtype=np.bool_)
     rates = {"wrong": wrong, "error_recall": flags[wrong], "error_precision": wrong[flags]}
     rates["false_alarms"] = flags[~wrong]
@@ -115,8 +115,8 @@ def measure_judge(judge: Generator, count: int, levels: Mapping[str, Level]) -> 
             name: list(mean_interval(found.tolist(), 2000, 0.95, 42)) for name, found in rates.items() if found.size
         },
         "agreement": {
-            name: sum(getattr(scores, name) == getattr(v, name) for v, scores in answered) / max(1, len(answered))
-            for name in ("math", "consistency", "optimality")
+            name: sum(scores.named[name] == v.scores[name] for v, scores in answered) / max(1, len(answered))
+            for name in CRITERIA
         },
         "called_wrong_by_fault": {name: [_mean(found), len(found)] for name, found in sorted(by_fault.items())},
     }

@@ -24,6 +24,8 @@ CONSISTENCY_FAULTS = (
 )  # fmt: skip
 ERRORS = MATH_FAULTS + CONSISTENCY_FAULTS
 SUBOPTIMAL = ("repetition", "restatement", "circular", "planning")
+CRITERIA = ("math", "consistency", "optimality")
+"""The criteria whose truth the world knows, in the order of the judge's prompt."""
 
 _FORMS = {
     "claim": "{event}) {verb} {object}{link}{value} {sign} {right} = {result} {noun}.",
@@ -115,8 +117,13 @@ class Verdict:
     faults: tuple[str, ...]
 
     @property
+    def scores(self) -> dict[str, int]:
+        """``labels`` by name."""
+        return dict(zip(CRITERIA, self.labels, strict=True))
+
+    @property
     def labels(self) -> tuple[int, int, int]:
-        """The three criteria in the order of the prompts."""
+        """The values of ``CRITERIA``."""
         return self.math, self.consistency, self.optimality
 
     @property

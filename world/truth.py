@@ -14,6 +14,7 @@ import polars as pl
 
 from ground.io import DataError
 from pathfinder.benchmarks.bootstrap import Indices, interval
+from pathfinder.core.labels import is_labelled
 from pathfinder.core.params import Report
 from pathfinder.data.metrics import Judged, Rate
 from world.oracle import Verdict, assess_all
@@ -44,7 +45,7 @@ def known(steps: pl.DataFrame, trajectories: pl.DataFrame, labels: pl.DataFrame,
     The tables are those of prepare and label; ``kept`` has the ids of the steps that the filter kept.
     """
     judged = (
-        labels.filter((pl.col("origin") == "judge") & pl.col("math").is_not_null())
+        labels.filter((pl.col("origin") == "judge") & is_labelled())
         .join(steps, on="id", how="inner", maintain_order="left")
         .join(trajectories.select("trajectory_id", "problem_id", "problem", "steps"), on="trajectory_id", how="left")
         .with_columns(is_kept=pl.col("id").is_in(kept.implode()))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,13 @@ import polars as pl
 
 from extras.records.upstream_line import NOT_YET
 from ground.io import parse_json
-from pathfinder.core.labels import correctness, drop_reason, given_scores
+from pathfinder.core.labels import CORRECTNESS, CRITERIA, STEP_LABELS, correctness, drop_reason, given_scores
 from pathfinder.core.params import Preset
-from pathfinder.core.records import LABELS, STEP_LABELS
+from pathfinder.core.records import LABELS
 from pathfinder.judge.parsing import read_scores
 
 SAME, NOT_ASKED = "the same", "the judge gave no answer"
 _SHOWN = 60
-_SCORES = ("math", "consistency", "optimality")
 _UNASKED = ("not_sampled", "unrated")
 Row = Mapping[str, Any]
 
@@ -66,9 +64,9 @@ def label_link(step: Row, answers: Sequence[Row], label: Row | None, preset: Pre
         return NOT_YET
     given = given_scores(step["source"], step["rating"])
     if given is not None:
-        return _compared("label", label, {"outcome": "given", **asdict(given)}, "the rating implies")
+        return _compared("label", label, {"outcome": "given", **given.named}, "the rating implies")
     if not answers:
-        expected = dict.fromkeys(_SCORES)
+        expected = dict.fromkeys(CRITERIA)
         if label["outcome"] in _UNASKED:
             return _compared("label", label, expected, "no judge was asked, which implies")
         return f"differs: the label has outcome {label['outcome']}, but there is no answer"
@@ -80,7 +78,8 @@ def label_link(step: Row, answers: Sequence[Row], label: Row | None, preset: Pre
             scores = None  # an answer that reached the token limit is not read
         elif scores is None:
             return "differs: the last answer is parsed in the table, but it has no readable scores"
-    expected = {"outcome": outcome, "attempts": len(answers), **(asdict(scores) if scores else dict.fromkeys(_SCORES))}
+    implied = scores.named if scores else dict.fromkeys(CRITERIA)
+    expected = {"outcome": outcome, "attempts": len(answers), **implied}
     return _compared("label", label, expected, "the judge's last answer implies")
 
 
@@ -97,7 +96,7 @@ def filter_link(step: Row, label: Row | None, clean: Row | None, drop: Row | Non
         return SAME if drop["reason"] == reason else f"differs: filter {found}, the rules {_verdict(reason)}"
     if reason is not None or clean is None:
         return f"differs: filter kept it, the rules {_verdict(reason)}"
-    expected = {"math": label["math"], "consistency": label["consistency"], "correctness": correct}
+    expected = {name: correct if name == CORRECTNESS else label[name] for name in STEP_LABELS}
     return _compared("clean record", clean, expected, "the label implies")
 
 

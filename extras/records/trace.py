@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from extras.records.upstream_line import (
     upstream_line,
 )
 from ground.io import DataError, read_json, text_digest
+from pathfinder.core.labels import STEP_LABELS
 from pathfinder.core.params import Preset
 from pathfinder.core.prompts import LABEL_TOKENS, user_turn
 from pathfinder.core.records import normalise
@@ -122,8 +122,7 @@ def _truth(problem: str, prefix: Sequence[str], step: str) -> Any:
     verdict = verdict_of(problem, prefix, step)
     if verdict is None:
         return "unknown: the problem is not from the generated world, or the step is outside its grammar"
-    scores = {"math": verdict.math, "consistency": verdict.consistency, "optimality": verdict.optimality}
-    return scores | {"faults": list(verdict.faults) or "none"}
+    return verdict.scores | {"faults": list(verdict.faults) or "none"}
 
 
 def _judge(text: str, problem: str, prefix: Sequence[str], step: dict[str, Any]) -> Any:
@@ -162,7 +161,7 @@ def _scores(answer: str | None, preset: Preset, outcome: str) -> Any:
     scores, why = read_scores(answer, preset, cut=False)
     if scores is not None and outcome == "unparsed":
         return CUT  # the only reason why readable scores do not count
-    return why if scores is None else asdict(scores)
+    return why if scores is None else scores.named
 
 
 def _filter(text: str) -> Any:
@@ -238,7 +237,7 @@ def _example(found: tuple[str, dict[str, Any], dict[str, Any]] | None) -> Any:
     )
     rows = paper_rows({**tree, "problem": problem, "steps": steps, "branches": [{**branch, "step": step}]})
     samples = [{"inputs": inputs[1]["content"], "labels": labels[1]["content"]} for inputs, labels, _ in rows]
-    labels = {name: branch[name] for name in ("math", "consistency", "correctness")}
+    labels = {name: branch[name] for name in STEP_LABELS}
     return {"labels": labels, "user turn": user_turn(problem), "samples": samples}
 
 

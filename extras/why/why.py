@@ -12,7 +12,7 @@ from typing import Any
 
 from ground.io import DataError, digest_of, parse_json, read_json, sha256_file, write_json
 from pathfinder.benchmarks.readers import ProcessBenchItem, read_processbench
-from pathfinder.core.records import STEP_LABELS
+from pathfinder.core.labels import STEP_LABELS
 from pathfinder.core.runs import parse_run
 
 STATE = Path(".pathfinder/why")

@@ -13,7 +13,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+
+from pathfinder.core.labels import CORRECTNESS, PREDICTED
 
 GOOD = "<+>"
 BAD = "<->"
@@ -95,15 +96,12 @@ def policy_prompt(problem: str, steps: Sequence[str]) -> str:
     return template.format(question=problem, previous_steps=done)
 
 
-Label = Literal["math", "consistency", "error_free", "correctness"]
-
-
 @dataclass(frozen=True, slots=True)
 class Mark:
     """One label slot of a PRM prompt: the caption before it, and the label."""
 
     caption: str
-    label: Label
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +118,11 @@ class Variant:
     sequential: bool = False
 
 
-_MATH = Mark("Math reasoning", "math")
-_CONSISTENCY = Mark("Consistency", "consistency")
-_ERROR_FREE = Mark("Error check", "error_free")
-_CORRECTNESS = Mark("Correctness", "correctness")
+ERROR_FREE = "error_free"
+_TYPES = {kind.name: Mark(kind.caption, kind.name) for kind in PREDICTED}
+_MATH, _CONSISTENCY = _TYPES["math"], _TYPES["consistency"]
+_ERROR_FREE = Mark("Error check", ERROR_FREE)
+_CORRECTNESS = Mark("Correctness", CORRECTNESS)
 
 VARIANTS: dict[str, Variant] = {
     v.name: v
@@ -137,7 +136,7 @@ VARIANTS: dict[str, Variant] = {
 """The paper's model and its ablations (section 5.3; ``build_dataset_ablation.py`` for ``no_subtasks``; the wording of
 ``no_error_categories`` is ours, the published code does not contain it)."""
 
-FIRST_LABELS: tuple[Label, ...] = tuple(
+FIRST_LABELS = tuple(
     dict.fromkeys(mark.label for v in VARIANTS.values() for mark in v.first if mark is not _CORRECTNESS)
 )
 """Every error label of any variant, in the order of the keys in prediction files."""

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from ground.io import text_digest
-from pathfinder.core.labels import MONTE_CARLO
+from pathfinder.core.labels import CRITERIA, MONTE_CARLO, STEP_LABELS
 from pathfinder.core.prompts import without_captions
 
 TRAJECTORIES: dict[str, Any] = {
@@ -57,9 +57,7 @@ LINES: dict[str, Any] = {
 }
 LABELS: dict[str, Any] = {
     "id": pl.String(),
-    "math": pl.Int8(),  # 0, 1 or null
-    "consistency": pl.Int8(),
-    "optimality": pl.Int8(),  # criterion C of the judge; from the rating if no judge is asked
+    **dict.fromkeys(CRITERIA, pl.Int8()),  # 0, 1 or null; from the rating if no judge is asked
     "origin": pl.String(),  # rating | judge | none
     "outcome": pl.String(),  # given | parsed | unparsed | too_long | refused | engine_error | not_sampled | unrated
     "attempts": pl.Int64(),  # judge answers used; 0 without a judge
@@ -72,8 +70,6 @@ ANSWERS: dict[str, Any] = {
     "answer": pl.String(),  # null if the engine gave none
     "outcome": pl.String(),  # parsed | unparsed | too_long | refused | engine_error
 }
-STEP_LABELS = ("math", "consistency", "correctness")
-"""The labels that training data carry, each 0 or 1; correctness is 1 only if all criteria of the judge are 1."""
 CLEAN: dict[str, Any] = {"id": pl.String(), **dict.fromkeys(STEP_LABELS, pl.Int8())}
 DROPS: dict[str, Any] = {"id": pl.String(), "reason": pl.String()}
 DECISIONS: dict[str, Any] = {

@@ -11,9 +11,19 @@ from typing import Any
 
 import polars as pl
 
-from pathfinder.core.labels import DISAGREES, HUMAN, MONTE_CARLO, drop_reason
+from pathfinder.core.labels import (
+    CORRECTNESS,
+    CRITERIA,
+    DISAGREES,
+    ERROR_TYPES,
+    HUMAN,
+    MONTE_CARLO,
+    PREDICTED,
+    STEP_LABELS,
+    drop_reason,
+)
 from pathfinder.core.params import Validate
-from pathfinder.core.records import ANSWERS, CLEAN, DROPS, LABELS, STEP_LABELS, STEPS, TRAJECTORIES, problem_id
+from pathfinder.core.records import ANSWERS, CLEAN, DROPS, LABELS, STEPS, TRAJECTORIES, problem_id
 from pathfinder.gates import gates
 from pathfinder.gates.gates import Gate, Suite, one_of, present, unique, within
 
@@ -26,7 +36,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "drops": DROPS,
 }
 _FOLDERS = {"trajectories": "steps", "answers": "labels", "drops": "clean", "train": "train", "test": "train"}
-LABEL_COLUMNS = ("math", "consistency", "optimality")
+_JUDGED = tuple(kind.name for kind in ERROR_TYPES if not kind.caption)
+"""The criteria that training data lack."""
 ENGINE_OUTCOMES = ("parsed", "unparsed", "too_long", "refused", "engine_error")
 OUTCOMES = ("given", *ENGINE_OUTCOMES, "not_sampled", "unrated")
 
@@ -173,15 +184,15 @@ def _labels(tables: Tables) -> Suite:
         unique("id"),
         *(present(name) for name in ("id", "origin", "outcome", "attempts")),
         *flagged("step_found"),
-        *(one_of(name, [0, 1]) for name in LABEL_COLUMNS),
+        *(one_of(name, [0, 1]) for name in CRITERIA),
         one_of("origin", ["rating", "judge", "none"]),
         one_of("outcome", OUTCOMES),
         within("attempts", 0, None),
-        *(one_of(name, [1], step_source=HUMAN, rating=1) for name in LABEL_COLUMNS),
-        *(one_of(name, [int(name != "optimality")], step_source=HUMAN, rating=0) for name in LABEL_COLUMNS),
+        *(one_of(name, [1], step_source=HUMAN, rating=1) for name in CRITERIA),
+        *(one_of(kind.name, [kind.neutral], step_source=HUMAN, rating=0) for kind in ERROR_TYPES),
         *(one_of("origin", ["rating"], step_source=HUMAN, rating=rating) for rating in (1, 0)),
-        *(present(name, origin=origin) for origin in ("rating", "judge") for name in LABEL_COLUMNS),
-        *(gates.absent(name, origin="none") for name in LABEL_COLUMNS),
+        *(present(name, origin=origin) for origin in ("rating", "judge") for name in CRITERIA),
+        *(gates.absent(name, origin="none") for name in CRITERIA),
         one_of("step_source", [HUMAN], origin="rating"),
         one_of("outcome", ["given"], origin="rating"),
         one_of("outcome", ["parsed"], origin="judge"),
@@ -214,15 +225,17 @@ def _answers(tables: Tables) -> Suite:
 
 
 def _clean(tables: Tables) -> Suite:
-    given = tables["labels"].unique("id").select("id", *(pl.col(c).alias(f"label_{c}") for c in LABEL_COLUMNS))
+    given = tables["labels"].unique("id").select("id", pl.col(CRITERIA).name.prefix("label_"))
     lengths = tables["steps"].unique("id").select("id", step_chars=length("step"))
-    copied = [pl.col(f"label_{name}") == pl.col(name) for name in ("math", "consistency")]
+    copies = {f"label_{kind.name}": kind.name for kind in PREDICTED}
+    right = pl.all_horizontal(pl.col(copy) == pl.col(name) for copy, name in copies.items())
     table = left_join(tables["clean"], _rated(tables), given, _ids(tables["drops"], "is_dropped"), lengths).select(
-        pl.exclude("is_dropped", "label_math", "label_consistency"),
-        label_found=flag(pl.col("step_source").is_not_null() & pl.col("label_math").is_not_null()),
-        labels_right=flag(pl.all_horizontal(copied)),
+        pl.exclude("is_dropped", *copies),
+        label_found=flag(pl.col("step_source").is_not_null() & pl.col(f"label_{CRITERIA[0]}").is_not_null()),
+        labels_right=flag(right),
         is_dropped=pl.col("is_dropped").fill_null(0),
     )
+    criteria = (*copies.values(), *(f"label_{name}" for name in _JUDGED))
     return _suite(
         "clean",
         table,
@@ -233,8 +246,8 @@ def _clean(tables: Tables) -> Suite:
         *flagged("label_found"),
         *(one_of(name, [0, 1]) for name in STEP_LABELS),
         *flagged("labels_right"),
-        *(one_of(name, [1], correctness=1) for name in ("math", "consistency", "label_optimality")),
-        one_of("correctness", [1], math=1, consistency=1, label_optimality=1),
+        *(one_of(name, [1], correctness=1) for name in criteria),
+        one_of(CORRECTNESS, [1], **dict.fromkeys(criteria, 1)),
         present("rating"),
         *(one_of("correctness", [int(rating == 1)], rating=rating) for rating in (-1, 0, 1)),
         one_of("is_dropped", [0]),
@@ -243,13 +256,13 @@ def _clean(tables: Tables) -> Suite:
 
 
 def _drops(tables: Tables) -> Suite:
-    known = tables["labels"].select("id", "math", "outcome").unique("id")
+    known = tables["labels"].select("id", CRITERIA[0], "outcome").unique("id")
     return _suite(
         "drops",
         left_join(tables["drops"], known, _ids(tables["clean"], "is_kept")).select(
             "id",
             "reason",
-            "math",
+            CRITERIA[0],
             label_found=flag(pl.col("outcome").is_not_null()),
             reason_right=flag((pl.col("reason") == DISAGREES) | (pl.col("reason") == pl.col("outcome"))),
             is_kept=pl.col("is_kept").fill_null(0),
@@ -259,7 +272,7 @@ def _drops(tables: Tables) -> Suite:
         *(present(name) for name in DROPS),
         one_of("reason", (DISAGREES, *OUTCOMES)),
         *flagged("label_found", "reason_right"),
-        present("math", reason=DISAGREES),
+        present(CRITERIA[0], reason=DISAGREES),
         one_of("is_kept", [0]),
     )
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import polars as pl
 
-from pathfinder.core.labels import HUMAN, MONTE_CARLO
+from pathfinder.core.labels import HUMAN, MONTE_CARLO, PREDICTED, STEP_LABELS
 from pathfinder.core.mixes import IS_HUMAN
 from pathfinder.core.params import Mix, Validate
-from pathfinder.core.records import STEP_LABELS, TREES
+from pathfinder.core.records import TREES
 from pathfinder.gates import suites
 from pathfinder.gates.gates import Suite, matches, one_of, present, row_count, some_rows, unique, within
 from pathfinder.gates.suites import Tables, file_of, flag, flagged
@@ -112,7 +112,7 @@ def _records(tables: Tables, side: str, other: str, made_from: pl.DataFrame, bou
         unique("id"),
         *(present(name) for name in ("id", "step_index", "step_chars", *STEP_LABELS)),
         *(one_of(name, [0, 1]) for name in STEP_LABELS),
-        *(one_of(name, [1], correctness=1) for name in ("math", "consistency")),
+        *(one_of(kind.name, [1], correctness=1) for kind in PREDICTED),
         within("step_index", 0, None),
         within("step_chars", 0, bounds.max_text_chars),
         *flagged("record_found", "tree_right", "record_right"),

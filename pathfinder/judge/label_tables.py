@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pathfinder.core.labels import drop_reason
+from pathfinder.core.labels import CRITERIA, drop_reason, is_labelled
 from pathfinder.core.metrics import Agreement, Flow
 from pathfinder.core.records import ANSWERS, LABELS
 from pathfinder.core.tables import table_writer
@@ -21,12 +21,10 @@ KEPT = ("given", "parsed")
 
 def labels_of(steps: pl.DataFrame, verdicts: Verdicts) -> pl.DataFrame:
     """Make the label table (schema ``LABELS``) with one row per step, in the order of ``steps``."""
-    scores = pl.DataFrame(verdicts.scores, schema=["math", "consistency", "optimality"]).select(
-        pl.all().replace(-1, None)
-    )
+    scores = pl.DataFrame(verdicts.scores, schema=list(CRITERIA)).select(pl.all().replace(-1, None))
     outcomes, attempts = np.array(OUTCOMES)[verdicts.outcomes], np.bitwise_count(verdicts.asked)
     frame = scores.with_columns(id=steps["id"], outcome=outcomes, attempts=attempts)
-    origin = pl.when(outcome="given").then(pl.lit("rating")).when(pl.col("math").is_not_null()).then(pl.lit("judge"))
+    origin = pl.when(outcome="given").then(pl.lit("rating")).when(is_labelled()).then(pl.lit("judge"))
     complete = frame.with_columns(origin=origin.otherwise(pl.lit("none")))
     return complete.select(pl.col(name).cast(kind) for name, kind in LABELS.items())
 

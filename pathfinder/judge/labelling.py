@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pathfinder.core.labels import HUMAN, MONTE_CARLO, Outcome, Scores, disagrees, given_scores
+from pathfinder.core.labels import CRITERIA, HUMAN, MONTE_CARLO, Outcome, Scores, disagrees, given_scores
 from pathfinder.core.params import Label, Preset
 from pathfinder.core.parts import Part
 from pathfinder.engines.journal import Journal
@@ -49,10 +49,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The verdicts on the rows of a step table, 12 bytes per row.
+    """The verdicts on the rows of a step table, a dozen bytes per row.
 
     ``outcomes`` (int8, (rows,)) are indices into ``OUTCOMES``, -1 while the judge has to be asked. ``scores`` (int8,
-    (rows, 3)) are 0, 1, or -1 for none. Bit k of ``asked`` (uint64, (rows,)) is set if answer k was used.
+    (rows, criteria)) are 0, 1, or -1 for none. Bit k of ``asked`` (uint64, (rows,)) is set if answer k was used.
     """
 
     outcomes: npt.NDArray[np.int8]
@@ -62,7 +62,8 @@ class Verdicts:
     @staticmethod
     def unknown(rows: int) -> Verdicts:
         """Verdicts of which none is known yet."""
-        return Verdicts(np.full(rows, _OPEN, np.int8), np.full((rows, 3), -1, np.int8), np.zeros(rows, np.uint64))
+        scores = np.full((rows, len(CRITERIA)), -1, np.int8)
+        return Verdicts(np.full(rows, _OPEN, np.int8), scores, np.zeros(rows, np.uint64))
 
     def attempts(self, row: int) -> tuple[int, ...]:
         """The numbers of the answers used for a row, ascending."""
@@ -72,7 +73,7 @@ class Verdicts:
     def settle(self, rows: int | npt.NDArray[np.int64], outcome: Outcome, scores: Scores | None) -> None:
         """Set the outcome and scores of one row, or of several (int64, (n,))."""
         self.outcomes[rows] = OUTCOMES.index(outcome)
-        self.scores[rows] = (scores.math, scores.consistency, scores.optimality) if scores else -1
+        self.scores[rows] = -1 if scores is None else scores
 
 
 def choose(steps: pl.DataFrame, params: Label) -> Verdicts:

@@ -10,18 +10,23 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from pathfinder.core.labels import Scores
+from pathfinder.core.labels import ERROR_TYPES, Scores
 from pathfinder.core.params import Preset
 
 Reason = Literal["no_scores", "unfinished_thinking", "incomplete", "not_binary", "contradicted"]
 CUT = "cut"
 """The reason why an answer that reached the token limit has no scores."""
 
+_LETTERS = "".join(kind.letter for kind in ERROR_TYPES)
+_ANY = f"(?P<letter>[{_LETTERS}])"
+
 _THINKING = re.compile(r"<(/?)(?:think(?:ing)?|thought|reasoning|reflection|scratchpad)>", re.IGNORECASE)
 
 # "Score A", a caption without a separator or another score, a separator, decoration, the value.
 _MENTION = re.compile(
-    r"""(?<![A-Za-z])score[\s_*`(\[]{0,8}(?P<letter>[ABC])(?![A-Za-z0-9])
+    r"(?<![A-Za-z])score[\s_*`(\[]{0,8}"
+    + _ANY
+    + r"""(?![A-Za-z0-9])
         (?:(?!score)[^\n:=|：]){0,80}
         [:=|：]
         (?:[\s*_`'"“”{}\[\]()$\\|>#:]|boxed|text|[-•][ \t]+(?<=\n[-•][ \t]))*
@@ -34,7 +39,7 @@ _MENTION = re.compile(
 _NUMBERED = re.compile(r"[.)][ \t]+(?!score)\w", re.IGNORECASE)
 # A score that a sentence after the block states: "Score B should be 0".
 _STATED = re.compile(
-    r"score[\s_*`(\[]{0,8}(?P<letter>[ABC])(?![A-Za-z0-9])(?:(?!score)[^\n\d.:=|：]){1,40}(?<!\w)(?P<value>[01])"
+    r"score[\s_*`(\[]{0,8}" + _ANY + r"(?![A-Za-z0-9])(?:(?!score)[^\n\d.:=|：]){1,40}(?<!\w)(?P<value>[01])"
     r"(?![\w%]|[.,/]\d)",
     re.IGNORECASE,
 )
@@ -49,7 +54,7 @@ _SECOND_THOUGHT = re.compile(
     r"\b(?:scores?|correct(?:ions?|ed)|revis\w+|reflection|actually|wait|final(?:ly)?)\b", re.IGNORECASE
 )
 _LETTER = re.compile(
-    r"(?<![A-Za-z])(?P<letter>[ABC])[\s*_`]{0,4}(?:[:=]|(?:should|must) be|is|to)[\s*_`]{0,4}(?P<value>[01])"
+    r"(?<![A-Za-z])" + _ANY + r"[\s*_`]{0,4}(?:[:=]|(?:should|must) be|is|to)[\s*_`]{0,4}(?P<value>[01])"
     r"(?![\w%]|[.,/]\d)"
 )
 # A line of a block quotation; a sentence that opens a quotation just before a score.
@@ -61,10 +66,10 @@ _KEY_QUOTES = ('"', "'")
 _QUOTES = frozenset("\"'“”„«»‘’><")
 # "Score A" at the start of a line, after decoration, with or without a value: the start of a block.
 _BEGINNING = re.compile(
-    r"^(?:[^\w\n]|_){0,12}(?:\d{1,3}[.)](?:[^\w\n]|_){0,8})?score[\s*_`(\[]{0,8}A(?![A-Za-z0-9])",
+    r"^(?:[^\w\n]|_){0,12}(?:\d{1,3}[.)](?:[^\w\n]|_){0,8})?score[\s*_`(\[]{0,8}" + _LETTERS[0] + r"(?![A-Za-z0-9])",
     re.IGNORECASE | re.MULTILINE,
 )
-_OFFICIAL = re.compile(r"Score A:\s*(\d)\s*Score B:\s*(\d)\s*Score C:\s*([01](?:\.\d+)?)", re.DOTALL)
+_OFFICIAL = re.compile(r"\s*".join(rf"Score {kind.letter}:\s*({kind.official})" for kind in ERROR_TYPES), re.DOTALL)
 
 
 def outside_thinking(text: str) -> tuple[str, bool]:
@@ -96,17 +101,17 @@ def parse_scores(text: str) -> Scores | Reason:
     mentions = list(_MENTION.finditer(visible))
     letters = [mention["letter"].upper() for mention in mentions]
     values = [_value(visible, mention) for mention in mentions]
-    at = "".join(letters).rfind("ABC")
+    at = "".join(letters).rfind(_LETTERS)
     if at < 0:
         return "unfinished_thinking" if unfinished else "incomplete" if mentions else "no_scores"
-    end = at + 3
+    end = at + len(_LETTERS)
     block, later = values[at:end], list(zip(letters[end:], values[end:], strict=True))
     if "" in block:
         return "not_binary"
-    stated = dict(zip("ABC", block, strict=True))
+    stated = dict(zip(_LETTERS, block, strict=True))
     if any(value not in ("", stated[letter]) for letter, value in later):
         return "contradicted"
-    if "A" in letters[end:] or _BEGINNING.search(visible, mentions[end - 1].end()):
+    if _LETTERS[0] in letters[end:] or _BEGINNING.search(visible, mentions[end - 1].end()):
         return "incomplete"
     if _is_corrected(visible, mentions[at:end], stated):
         return "contradicted"
@@ -148,10 +153,11 @@ def _is_corrected(visible: str, block: list[re.Match[str]], stated: Mapping[str,
 
 def _own_blocks(visible: str, mentions: list[re.Match[str]], letters: list[str], values: list[str]) -> list[list[str]]:
     """The values of each block in ``mentions`` that is no citation."""
+    size = len(_LETTERS)
     return [
-        values[start : start + 3]
-        for start in range(len(mentions) - 2)
-        if letters[start : start + 3] == ["A", "B", "C"] and not _is_cited(visible, mentions[start])
+        values[start : start + size]
+        for start in range(len(mentions) - size + 1)
+        if letters[start : start + size] == [*_LETTERS] and not _is_cited(visible, mentions[start])
     ]
 
 
@@ -174,13 +180,10 @@ def _is_quoted(visible: str, start: int) -> bool:
     return is_inside or visible.count("```", 0, start) % 2 == 1
 
 
-def official_scores(text: str) -> tuple[int, int, float] | None:
+def official_scores(text: str) -> tuple[float, ...] | None:
     """Apply the published expression: digits 0-9 for A and B, a fraction below 2 for C; thinking counts too."""
     matches = _OFFICIAL.findall(text.strip())
-    if not matches:
-        return None
-    math, consistency, optimality = matches[-1]
-    return int(math), int(consistency), float(optimality)
+    return tuple(map(float, matches[-1])) if matches else None
 
 
 def read_scores(text: str, preset: Preset, cut: bool) -> tuple[Scores | None, str]:

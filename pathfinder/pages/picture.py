@@ -11,13 +11,17 @@ from html import escape
 from typing import Protocol
 
 from ground.text import printable
+from pathfinder.core.labels import PREDICTED
+from pathfinder.core.prompts import ERROR_FREE
 from pathfinder.pages.origins import Origin
 
-NAMES = {"math": "no math error", "consistency": "consistent", "error_free": "no error"}
+NAMES = {kind.name: kind.title for kind in PREDICTED} | {ERROR_FREE: "no error"}
+"""The heading of each label's column."""
 REWARD = "reward"
+_GIVEN = {2: "two", 3: "three", 4: "four"}.get(len(PREDICTED), "labels")
 LEGEND = (
-    "All values are probabilities: that the step has no math error, that it is consistent with what precedes it and, "
-    "given these two, that it is correct (the reward). A value below one half is red."
+    f"All values are probabilities: that the step {', that it '.join(kind.meaning for kind in PREDICTED)} and, "
+    f"given these {_GIVEN}, that it is correct (the reward). A value below one half is red."
 )
 _COLOURS = {"wrong": "\x1b[31m", "right": "\x1b[32m", "dim": "\x1b[2m"}
 _PLAIN = "\x1b[0m"

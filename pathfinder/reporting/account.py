@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 from pathfinder.benchmarks.metrics import Evaluated
-from pathfinder.core.prompts import Label
+from pathfinder.core.labels import CORRECTNESS
+from pathfinder.core.prompts import FIRST_LABELS
 from pathfinder.data.metrics import Build, Judged, Overlap, Shared, Truth
 from pathfinder.pages.origins import Origin, Sourced
 from pathfinder.pages.page import Block, Figure, Fold, Table, Text
@@ -92,7 +93,7 @@ def curves_of(results: Results) -> list[dict[str, Any]]:
         {"system": name_of(members[0]), "label": label, "step": row.step, "loss": loss, "accuracy": accuracy}
         for members in results.systems
         for row in results.logs.get(members[0].name, ())
-        for label in get_args(Label)
+        for label in (*FIRST_LABELS, CORRECTNESS)
         if (loss := row.held_out("loss", label)) is not None
         and (accuracy := row.held_out("accuracy", label)) is not None
     ]

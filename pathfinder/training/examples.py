@@ -19,8 +19,8 @@ import polars as pl
 
 from ground.io import DataError
 from ground.progress import Progress
-from pathfinder.core.prompts import Label
-from pathfinder.core.records import STEP_LABELS
+from pathfinder.core.labels import CORRECTNESS, PREDICTED, STEP_LABELS
+from pathfinder.core.prompts import ERROR_FREE
 from pathfinder.tree.passes import Encoded, Pass, Prompter, Query
 from pathfinder.tree.tree import Tree
 
@@ -66,8 +66,8 @@ _Labelled = tuple[dict[str, Any], Encoded, tuple[bool, ...]]
 """A record, its prompt and its true labels."""
 
 
-def gold_labels(branch: dict[str, Any], labels: Sequence[Label]) -> tuple[bool, ...]:
-    """A branch's true values of ``labels``; "error_free" means that math and consistency are correct.
+def gold_labels(branch: dict[str, Any], labels: Sequence[str]) -> tuple[bool, ...]:
+    """A branch's true values of ``labels``; "error_free" means that no type has an error.
 
     Raises ``DataError`` if a label is neither 0 nor 1.
     """
@@ -75,7 +75,7 @@ def gold_labels(branch: dict[str, Any], labels: Sequence[Label]) -> tuple[bool, 
     wrong = {name: value for name, value in truth.items() if value not in (0, 1)}
     if wrong:
         raise DataError(f"record {branch['id']}: labels {wrong}, expected 0 or 1; re-run the filter and build stages")
-    truth["error_free"] = int(truth["math"] == 1 and truth["consistency"] == 1)
+    truth[ERROR_FREE] = min(truth[kind.name] for kind in PREDICTED)
     return tuple(truth[label] == 1 for label in labels)
 
 
@@ -167,7 +167,7 @@ class _Reader:
         shares = positive.astype(np.float32)
         if self.soft:
             for at, reading in enumerate(readings):
-                if self.prompter.labels[reading.mark] == "correctness":
+                if self.prompter.labels[reading.mark] == CORRECTNESS:
                     shares[at] = _soft_share(records[reading.query][0], shares[at])
         by_sample = itertools.groupby(range(len(readings)), key=lambda i: (readings[i].query, readings[i].given))
         ends = [list(sample)[-1] for _, sample in by_sample]

@@ -16,7 +16,7 @@ import numpy as np
 
 from ground.io import DataError
 from pathfinder.core import prompts
-from pathfinder.core.prompts import Label, Variant
+from pathfinder.core.prompts import Variant
 from pathfinder.models.tokens import ChatFrame, Ids, LabelIds, label_ids, neutralise, special_strings
 from pathfinder.tree.tree import Tree, build_tree
 
@@ -142,7 +142,7 @@ class Prompter:
         self.variant, self.preset = variant, preset
         self.ids = ids or label_ids(tokenizer)
         self._marks = (*variant.first, *variant.second)
-        self.labels: tuple[Label, ...] = tuple(mark.label for mark in self._marks)
+        self.labels: tuple[str, ...] = tuple(mark.label for mark in self._marks)
         self.passes = passes(variant)
         self._frame = ChatFrame(tokenizer, preset.answer_role)
         self._specials = special_strings(tokenizer)

@@ -27,7 +27,7 @@ def table(cases: list[Case]) -> tuple[list[str], list[tuple[Case, object]]]:
         if not case.accepts(read):
             wrong.append((case, read))
             counts[case.kind, "wrong"] += 1
-        truth = case.truth and (case.truth.math, case.truth.consistency, case.truth.optimality)
+        truth = case.truth
         counts[case.kind, "misread"] += published is not None and published != truth
         counts[case.kind, "missed"] += published is None and truth is not None and not case.is_cut
     heads = ("answers", "scores", "reason", "wrong", "misread", "missed")

@@ -110,7 +110,7 @@ def _block(random: Random, values: _Three) -> str:
 
 
 def _of(random: Random, scores: Scores) -> str:
-    return _block(random, (str(scores.math), str(scores.consistency), str(scores.optimality)))
+    return _block(random, (str(scores[0]), str(scores[1]), str(scores[2])))
 
 
 def _heading(random: Random) -> str:
@@ -160,9 +160,9 @@ def _quoted(random: Random) -> Case:
 
 def _quoted_after(random: Random) -> Case:
     truth = _digits(random)
-    other = Scores(1 - truth.math, truth.consistency, truth.optimality)
-    plain = f"Score A: {truth.math}\nScore B: {truth.consistency}\nScore C: {truth.optimality}\n"
-    said = f"Score A: {other.math} Score B: {other.consistency} Score C: {other.optimality}"
+    other = Scores(1 - truth[0], *truth[1:])
+    plain = "Score A: {}\nScore B: {}\nScore C: {}\n".format(*truth)
+    said = "Score A: {} Score B: {} Score C: {}".format(*other)
     form = random.choice(("The step contains “{}”.", 'Ignored: "{}"', "> {}", "```\n{}\n```", "I ignore the text {}"))
     return Case(KINDS[5], f"{_prose(random)}\n{plain}{_prose(random)}\n{form.format(said)}", None)
 
@@ -211,13 +211,13 @@ def _odd(random: Random) -> Case:
 
 def _contradicted(random: Random) -> Case:
     scores = _digits(random)
-    letter, value = random.choice((("A", scores.math), ("B", scores.consistency), ("C", scores.optimality)))
+    letter, value = random.choice(tuple(zip("ABC", scores, strict=True)))
     return Case(KINDS[12], f"{_of(random, scores)}\nSo, in the end, Score {letter}: {1 - value}.", None)
 
 
 def _incomplete(random: Random) -> Case:
     values, missing = _digits(random), random.randrange(3)
-    named = zip("ABC", (values.math, values.consistency, values.optimality), strict=True)
+    named = zip("ABC", values, strict=True)
     lines = [f"**Score {x}:** {value}\n" for at, (x, value) in enumerate(named) if at != missing]
     return Case(KINDS[13], f"{_prose(random)}\n{''.join(lines)}", None)
 

@@ -7,7 +7,7 @@ import pytest
 
 from ground.io import DataError
 from pathfinder.core import prompts
-from pathfinder.core.prompts import VARIANTS, Label
+from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.records import SOFT_TREES, TREES
 from pathfinder.training.examples import gold_labels, plan_steps, read_examples
 from pathfinder.tree.packing import pack
@@ -60,7 +60,7 @@ def test_reading_shows_how_far_it_is(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_error_free_means_correct_in_math_and_consistency() -> None:
-    labels: tuple[Label, ...] = ("error_free", "correctness")
+    labels = ("error_free", "correctness")
     assert gold_labels(branch("r", 0, "s", 1, 1, 0), labels) == (True, False)
     assert gold_labels(branch("r", 0, "s", 1, 0, 0), labels) == (False, False)
     with pytest.raises(DataError, match=r"record r: .*math.*2"):

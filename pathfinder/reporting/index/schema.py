@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from ground.io import DataError, atomic_file
+from pathfinder.core.labels import CRITERIA
 
 INDEX = Path("artifacts/index")
 SELECTORS = (("licence", "licence"), ("rater", "rater"), ("source", "source"), ("source", "folder"))
@@ -42,9 +43,7 @@ STEPS: dict[str, Any] = {
     "completion": _COUNT,
     "rating": _LABEL,
     "answers": pl.List(_TEXT),  # first 16 digits of the sha256 of each of the judge's answers, in their order
-    "math": _LABEL,  # the judge's scores, or those that the rating implies
-    "consistency": _LABEL,
-    "optimality": _LABEL,
+    **dict.fromkeys(CRITERIA, _LABEL),  # the judge's scores, or the scores that the rating implies
     "outcome": _TEXT,  # of the labelling
     "stage": _TEXT,  # prepare | label | filter | build | train: the stage that dropped it; null if it was used
     "reason": _TEXT,  # why

@@ -137,7 +137,7 @@ def _noise(random: Random) -> Made:
 
 def _contains(text: str, found: Scores) -> bool:
     """True if a text has each score with its digit behind it."""
-    values = zip("ABC", (found.math, found.consistency, found.optimality), strict=True)
+    values = zip("ABC", found, strict=True)
     return all(
         re.search(rf"score[^a-z]{{0,8}}{letter}.*?{value}", text, re.IGNORECASE | re.DOTALL) for letter, value in values
     )
