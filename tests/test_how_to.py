@@ -7,6 +7,7 @@ to write, ``diff`` a change to apply, and ``console`` commands, with lines that 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
 import re
@@ -14,12 +15,15 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 
 import polars as pl
 import pytest
 import torch
+import yaml
 from transformers import MistralConfig, MistralForCausalLM
 
 from ground.io import read_json, write_json, write_jsonl, write_parquet
@@ -29,7 +33,9 @@ from tests.baselines.model_folders import FOLDERS
 from tests.support.models import plain_tokenizer, sides
 from tests.support.report_inputs import write_best_of_n, write_everything, write_project
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
+from tests.support.servers import JudgeServer, judge_server
 from tests.support.training import frame
+from world.truth import verdict_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
@@ -43,8 +49,11 @@ FILES = {
     "use-another-base-model": 3,
     "add-a-search-strategy": 1,
     "print-a-claim-in-different-words": 1,
+    "add-an-error-type": 3,
 }
 """The number of files that a section may write or change."""
+OPEN = ExitStack()
+"""The servers that a section needs, until its test ends."""
 
 
 def steps_table(project: Path, world: Path) -> None:
@@ -71,6 +80,39 @@ def stepcheck(project: Path, world: Path) -> None:
     row = {"problem": "What is 1 + 1?", "steps": ["We add.", "1 + 1 = 3"], "correct": [True, False]}
     write_jsonl(project / "artifacts/raw/stepcheck/stepcheck.jsonl", [row])
     shutil.copytree(world / "models/base", project / "models/full")
+
+
+def graded(prompt: str, seed: int) -> str:
+    """The truth about a step of the generated world, with errors of units as the fourth criterion."""
+    context = prompt.partition("[Math Problem]\n")[2].partition("\n</current_step>")[0]
+    problem, _, rest = context.partition("\n[Partial Solution]\n<previous_steps>\n")
+    prefix, _, step = rest.partition("\n</previous_steps>\n<current_step>\n")
+    verdict = verdict_of(problem, filter(None, prefix.split("\n\n")), step)
+    assert verdict is not None, context
+    scores = (*verdict.labels, int("unit" not in verdict.faults))
+    return "".join(f"Score {letter}: {score}\n" for letter, score in zip("ABCD", scores, strict=True))
+
+
+def judged_world(project: Path, world: Path) -> None:
+    """A part of the world, and a judge that scores four criteria."""
+    (project / "dvc.yaml").write_text("stages: {}\n")  # the inputs of a stage may come from stages that are left out
+    raw = project / "artifacts/raw"
+    for name, count in (("prm800k/phase1_train.jsonl", 12), ("mistral/mistral.jsonl", 8)):
+        with gzip.open(world / f"{name}.gz", "rt") as lines:
+            write_jsonl(raw / name, map(json.loads, islice(lines, count)))
+    for name in ("processbench/math.json", "prmbench/small_world_circular.jsonl", "search/math.jsonl"):
+        (raw / name).parent.mkdir(parents=True)
+        shutil.copyfile(world / name, raw / name)
+    for model in ("base", "judge"):
+        (raw / "models").mkdir(exist_ok=True)
+        (raw / "models" / model).symlink_to(world / "models" / model)
+    params = yaml.safe_load((project / "params.yaml").read_text(encoding="utf-8"))
+    judge = OPEN.enter_context(judge_server(JudgeServer(graded)))
+    params["label"] |= {"engine": "openai", "base_urls": [judge.url], "concurrency": 4}
+    params["search"]["sets"] = ["math"]
+    params["build"]["test_share"] = 0.3
+    (project / "params.yaml").write_text(yaml.safe_dump(params | {"runs": ["units"]}), encoding="utf-8")
+    (project / "solution.md").write_text("How many?\n\n1) gets 3, so 7 + 3 = 10 coins.\n", encoding="utf-8")
 
 
 def check_lengths(project: Path) -> None:
@@ -189,6 +231,16 @@ def check_base(project: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def check_units(project: Path) -> None:
+    labels = pl.read_parquet(project / "artifacts/labels/labels.parquet")
+    assert labels.columns[:5] == ["id", "math", "consistency", "optimality", "units"]
+    gates = read_json(project / "reports/validation/validation.json")["gates"]
+    expected = {"units is 0 or 1", "units is 1 where step_source == 'prm800k' and rating == 0"}
+    assert expected <= {gate["says"] for gate in gates}
+    report = (project / "reports/report.md").read_text(encoding="utf-8")
+    assert re.search(r"units \| units", report), "no accuracy of the label"
+
+
 def check_stepcheck(project: Path) -> None:
     assert read_json(project / "metrics/stepcheck/full.json")["items"] == 1
 
@@ -240,6 +292,7 @@ GIVEN: dict[str, tuple[Callable[[Path, Path], None], Callable[[Path], None]]] = 
     "use-another-base-model": (mistral, check_base),
     "add-a-search-strategy": (predictions, check_strategy),
     "print-a-claim-in-different-words": (predictions, check_claims),
+    "add-an-error-type": (judged_world, check_units),
 }
 """The files that each section needs in the copy, and a check of its result; in the order of the page."""
 
@@ -269,6 +322,12 @@ def run(folder: Path, command: str) -> str:
     )
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    with OPEN:
+        yield
 
 
 def test_every_section_is_followed() -> None:

@@ -108,11 +108,12 @@ class Mark:
 class Variant:
     """The labels that a PRM predicts: ``first`` independently of one another, then ``second`` given those.
 
-    With ``sequential``, every label sees the labels before it in one pass (the autoregressive alternative of the
-    paper's appendix "Design Choice").
+    ``title`` is its name in the report. With ``sequential``, every label sees the labels before it in one pass (the
+    autoregressive alternative of the paper's appendix "Design Choice").
     """
 
     name: str
+    title: str
     first: tuple[Mark, ...]
     second: tuple[Mark, ...]
     sequential: bool = False
@@ -127,10 +128,12 @@ _CORRECTNESS = Mark("Correctness", CORRECTNESS)
 VARIANTS: dict[str, Variant] = {
     v.name: v
     for v in (
-        Variant("full", (_MATH, _CONSISTENCY), (_CORRECTNESS,)),
-        Variant("no_error_categories", (_ERROR_FREE,), (_CORRECTNESS,)),
-        Variant("no_subtasks", (_CORRECTNESS,), ()),
-        Variant("autoregressive", (_MATH, _CONSISTENCY), (_CORRECTNESS,), sequential=True),
+        Variant("full", "PathFinder-PRM", (_MATH, _CONSISTENCY), (_CORRECTNESS,)),
+        Variant("no_error_categories", "without separate error categories", (_ERROR_FREE,), (_CORRECTNESS,)),
+        Variant("no_subtasks", "without separate subtasks", (_CORRECTNESS,), ()),
+        Variant(
+            "autoregressive", "with autoregressive labels", (_MATH, _CONSISTENCY), (_CORRECTNESS,), sequential=True
+        ),
     )
 }
 """The paper's model and its ablations (section 5.3; ``build_dataset_ablation.py`` for ``no_subtasks``; the wording of

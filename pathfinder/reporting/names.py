@@ -9,15 +9,11 @@ from importlib.resources import files
 from pathlib import Path
 
 from pathfinder.benchmarks import paper
+from pathfinder.core import prompts
 from pathfinder.core.runs import MAIN_MIX, Run
 from pathfinder.policy import choosing
 
-VARIANTS = {
-    "full": "PathFinder-PRM",
-    "no_error_categories": "without separate error categories",
-    "no_subtasks": "without separate subtasks",
-    "autoregressive": "with autoregressive labels",
-}
+VARIANTS = {variant.name: variant.title for variant in prompts.VARIANTS.values()}
 MIXES = {"prm800k": "PRM800K only"}
 MISSING, NOT_APPLICABLE = "missing", "–"
 CONTROL = "random"

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from pathfinder.core.labels import PREDICTED
 from pathfinder.pages.origins import Sourced
 from pathfinder.pages.page import Block, Table, Text
 from pathfinder.reporting.evidence import Evidence, Truth
@@ -17,9 +18,8 @@ from pathfinder.reporting.origins import from_files
 
 SOUND = "no fault"
 FLAGS = {
-    "math": "math flag only",
-    "consistency": "consistency flag only",
-    "both": "both flags",
+    **{kind.name: f"{kind.name} flag only" for kind in PREDICTED},
+    "both": "both flags" if len(PREDICTED) == 2 else "several flags",
     "none": "no flag",
 }
 """The labels that were predicted, with the headings of their columns. A flag is a label below one half."""
@@ -34,8 +34,8 @@ def caught(evidence: Evidence) -> list[Block]:
     system, run = next(iter(evidence.first_runs.items()))
     counts, objections = Counter[tuple[str, str]](), Counter[str]()
     for fault, step in _steps(evidence, truth, run):
-        flags = [name for name in ("math", "consistency") if step[name] < 0.5]
-        counts[fault, "both" if len(flags) == 2 else flags[0] if flags else "none"] += 1
+        flags = [kind.name for kind in PREDICTED if (p := step.get(kind.name)) is not None and p < 0.5]
+        counts[fault, "both" if len(flags) > 1 else flags[0] if flags else "none"] += 1
         objections[fault] += step["reward"] < 0.5
     if not counts:
         return []
