@@ -95,7 +95,10 @@ def graded(prompt: str, seed: int) -> str:
 
 def judged_world(project: Path, world: Path) -> None:
     """A part of the world, and a judge that scores four criteria."""
-    (project / "dvc.yaml").write_text("stages: {}\n")  # the inputs of a stage may come from stages that are left out
+    train = {"cmd": "python -m stages.train units", "deps": ["stages/train.py"]}
+    (project / "dvc.yaml").write_text(
+        yaml.safe_dump({"stages": {"train": train}})
+    )  # without the inputs of left-out stages
     raw = project / "artifacts/raw"
     for name, count in (("prm800k/phase1_train.jsonl", 12), ("mistral/mistral.jsonl", 8)):
         with gzip.open(world / f"{name}.gz", "rt") as lines:
