@@ -4,7 +4,7 @@ Run     python -m tests.campaigns.influence.proof .pathfinder/why/proof     (in 
 
 The jobs are files in the folder, so an interrupted campaign continues, and two processes can share it: start one with
 ``--part named`` and one with ``--part others``, then write the summary with ``--part summary``. ``summary.json`` has
-the results; README.md says how to read them. Everything is drawn from ``SETTING``, which was fixed before any
+the results; extras/why/README.md explains them. Everything is drawn from ``SETTING``, which was fixed before any
 held-out decision was explained.
 
 The setting: a run of variant ``full`` on a seeded choice of whole training trees with 794 records, because one training

@@ -57,7 +57,7 @@ def summarise(folder: Path) -> dict[str, Any]:
 
 
 def as_markdown(summary: dict[str, Any]) -> list[str]:
-    """The summary as lines of README.md."""
+    """The summary as lines of extras/why/README.md."""
     flipped, about = summary["flipped"], summary["about"]
     titles = {
         "named": f"without the {summary['removed']} named records",
