@@ -15,7 +15,7 @@ import numpy as np
 
 from ground.io import DataError
 from pathfinder.core.steps import Solution, StepScore, Verdicts
-from pathfinder.models.tokens import Ids, neutralise, special_strings
+from pathfinder.models.tokens import Ids, around, neutralise, special_strings
 
 if TYPE_CHECKING:  # a search with one of our own PRMs reads only the names
     import torch
@@ -65,20 +65,13 @@ class Text:
         Raises ``DataError`` if the template drops or changes a turn.
         """
         if (system, roles) not in self._frames:
-            marks = [f"\x00{place}\x00" for place in range(len(roles))]
-            turns = [{"role": role, "content": mark} for role, mark in zip(roles, marks, strict=True)]
-            if system is not None:
-                turns.insert(0, {"role": "system", "content": system})
-            rest = str(self.tokenizer.apply_chat_template(turns, tokenize=False)) if turns else ""
-            frame = []
-            for mark in marks:
-                before, found, rest = rest.partition(mark)
-                if not found:
-                    raise DataError(
-                        "the chat template drops or changes turns; expected the template of the published system"
-                    )
-                frame.append(before)
-            self._frames[system, roles] = [*frame, rest]
+            turns = [(role, f"\x00{place}\x00") for place, role in enumerate(roles)]
+            found = around(self.tokenizer, turns, system) if turns else [""]
+            if found is None:
+                raise DataError(
+                    "the chat template drops or changes turns; expected the template of the published system"
+                )
+            self._frames[system, roles] = found
         return self._frames[system, roles]
 
     def ids(self, text: str) -> list[int]:
@@ -158,7 +151,7 @@ class Rule:
     redundancy: float | None = None
 
     def verdicts(self, steps: Sequence[StepScore]) -> Verdicts:
-        """The verdict on each step: correct or not and, if the rule says so, redundant or not."""
+        """The verdict on each step: correct or not and, with ``redundancy``, redundant or not."""
         correct = [value > self.threshold for value in self.judged([step.reward for step in steps])]
         limit = self.redundancy
         redundant = None if limit is None else [(step.redundancy or 0.0) > limit for step in steps]

@@ -45,7 +45,7 @@ class SkyworkAsPRMBench(Skywork):
     forbidden: tuple[str, ...] = ("ки",)
 
     def encode(self, text: Text, solution: Solution) -> Encoded:
-        """``<bos>problem\\n``, ``Step 1: … ки`` for each step, all but the first after a newline, and one more."""
+        """``<bos>problem\\n``, ``Step 1: … ки`` for each step, a newline before each except the first, and one more."""
         steps = [text.safe(unnumbered(step)) for step in solution.steps]
         lines = [[f"{chr(10) if number else ''}Step {number + 1}: {step} "] for number, step in enumerate(steps)]
         return _joined(text, solution.problem, [*lines, ["\n"]], "ки")

@@ -1,13 +1,12 @@
 """Work in chunks, over one or several processes, with every finished chunk on disk.
 
-A job opens what it needs, a model for example, and computes chunk after chunk. The chunks alone decide which texts
+A job opens what it needs, a model for example, and computes chunk after chunk. Only the chunks decide which texts
 share a batch, so any number of processes gives the same bytes, and an interrupted run resumes with any other number.
 With one process the job runs in this one. Each of several workers has GPUs of its own and ends with its parent.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
@@ -25,6 +24,7 @@ from ground.io import PathfinderError, TransientError, digest_of, read_json, sha
 from ground.progress import Progress
 from ground.recording import report_as
 from pathfinder.models import cards
+from pathfinder.models.folders import uncollected
 
 STATE = Path(".pathfinder")
 _PROJECT = Path(__file__).resolve().parents[2]
@@ -194,7 +194,7 @@ class _Worker:
 
     def send(self, message: Job | Chunk) -> None:
         """Send the job or the next chunk."""
-        with suppress(BrokenPipeError):  # it died; ``receive`` says so
+        with suppress(BrokenPipeError):  # ``receive`` reports that it has ended
             self.connection.send(message)
 
     def receive(self) -> tuple[str, Any]:
@@ -236,10 +236,8 @@ def main() -> None:
     connection: Connection[Any, Any] = Connection(int(sys.argv[1]))
     messages = _messages(connection)
     try:
-        gc.disable()  # the job's imports make a million objects that stay
-        job = next(messages)
-        gc.freeze()
-        gc.enable()
+        with uncollected():  # the job's imports make a million objects that stay
+            job = next(messages)
         with job.open() as work:
             for chunk in messages:
                 connection.send(("value", work(chunk, lambda count: connection.send(("items", count)))))

@@ -32,7 +32,8 @@ _PROBE = (
     "So 57 + 8 = 65, 1234567890.\n\n  12) It's \\boxed{3.25}, (x_1)\n \t caf\u00e9 cafe\u0301 \u6570\u5b66 <-- end "
 )
 """Numbers, white space, punctuation and letters, which tokenizers split in different ways."""
-_PROBES = ("  \n probe A \n\n", "\n probe {{ B }} \t ")
+_PROBES = (("\x00U\x00", "\x00A\x00"), ("  \n probe A \n\n", "\n probe {{ B }} \t "))
+"""Turns of a user and an answer, which a template that keeps texts verbatim surrounds with the same text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Write the tokenizer's files beside the config.json in ``folder``, with settings that transformers 4 also reads.
+    """Write the tokenizer's files next to the config.json in ``folder``, with settings that transformers 4 also reads.
 
     Raises ``DataError`` if ``AutoTokenizer`` reads the files differently (``open_tokenizer``).
     """
@@ -186,8 +187,9 @@ class ChatFrame:
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, answer_role: str = "assistant") -> None:
         self._backend = tokenizer.backend_tokenizer
-        parts = _around(tokenizer, "\x00U\x00", "\x00A\x00", answer_role)
-        if parts is None or parts != _around(tokenizer, *_PROBES, answer_role):
+        roles = ("user", answer_role)
+        parts, others = (around(tokenizer, list(zip(roles, texts, strict=True))) for texts in _PROBES)
+        if parts is None or parts != others:
             raise DataError("the chat template changes the text of its turns; the PRM needs one that keeps it verbatim")
         self._parts = parts
 
@@ -209,15 +211,26 @@ class ChatFrame:
         return [np.asarray(item.ids, dtype=np.int32) for item in encoded]
 
 
-def _around(tokenizer: PreTrainedTokenizerFast, user: str, answer: str, role: str) -> tuple[str, str, str] | None:
-    """The template's text before, between and after the turns; None if it does not contain the turns verbatim."""
-    turns = [{"role": "user", "content": user}, {"role": role, "content": answer}]
+def around(
+    tokenizer: PreTrainedTokenizerFast, turns: Sequence[tuple[str, str]], system: str | None = None
+) -> list[str] | None:
+    """The chat template's text before the first, between the, and after the last of some turns, each (role, text).
+
+    ``system`` belongs to the text before. None if the template does not contain the turns verbatim. Raises
+    ``DataError`` if it cannot be rendered.
+    """
+    messages = [{"role": role, "content": content} for role, content in turns]
+    messages[:0] = [] if system is None else [{"role": "system", "content": system}]
     try:
-        text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=False))
+        rest = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False))
     except Exception as error:  # the template is a program of the model's publisher, which runs in a sandbox
         raise DataError(
             f"the chat template cannot be rendered ({error!r:.200}); fetch the model's files again"
         ) from error
-    before, found_user, rest = text.partition(user)
-    between, found_answer, after = rest.partition(answer)
-    return (before, between, after) if found_user and found_answer else None
+    parts = []
+    for _, content in turns:
+        before, found, rest = rest.partition(content)
+        if not found:
+            return None
+        parts.append(before)
+    return [*parts, rest]

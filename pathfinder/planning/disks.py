@@ -46,7 +46,7 @@ def rooms(root: Path, sizes: Mapping[str, float]) -> list[Room]:
 
 
 def fetched(source: Source) -> float:
-    """Bytes of the source's weights in the Hub's cache, at its revision; 0 if its config.json is not there."""
+    """Bytes of the source's weights in the Hub's cache, at its revision; 0 without its config.json."""
     config = cached_file(HubModel(source.location, source.revision or "main"), "config.json")
     return float(sum(file.stat().st_size for file in config.parent.glob(f"*{WEIGHTS}"))) if config else 0.0
 

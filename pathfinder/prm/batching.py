@@ -7,9 +7,9 @@ of another request, and a large one waits for a bounded amount of later work (se
 time. Its next part starts when no short solution waits or is being scored, or after ``PATIENCE`` batches of short ones.
 With two threads, one of them is always free for short solutions.
 
-Callers whose solutions shared a batch usually ask again together. The first of them would then be scored alone while
-the others wait. A free thread therefore waits a moment for as many solutions as it scored last, but not after a batch
-of one: a single caller that asks for one solution at a time is never delayed.
+Callers whose solutions shared a batch usually ask again together. The first of them would then be a batch by itself
+while the others wait. A free thread therefore waits a moment for as many solutions as it scored last, but not after a
+batch of one: a single caller that asks for one solution at a time is never delayed.
 
 A small model runs on one core. A second thread then scores other solutions on another core (``threads_for``).
 """
@@ -194,7 +194,7 @@ class Batcher:
     def _score_batch(self, batch: Sequence[_Entry]) -> None:
         try:
             self._finish(batch, self._score([entry.solution for entry in batch]))
-        except Exception:  # one solution must not spoil the others: each again, alone
+        except Exception:  # one bad solution must not fail the others: score each by itself
             for entry in batch:
                 try:
                     self._finish([entry], self._score([entry.solution]))

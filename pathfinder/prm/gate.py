@@ -148,7 +148,7 @@ class Impatient(H11Protocol):
         self._set_clock()
 
     def data_received(self, data: bytes) -> None:
-        """Stop the clock when the last byte of a request is there."""
+        """Stop the clock when the last byte of a request has arrived."""
         super().data_received(data)
         self._set_clock()
 

@@ -45,7 +45,7 @@ def open_prompter(model: OpenedModel, preset: str) -> Prompter:
 def chunks(solutions: Sequence[Solution], stops: bool = False) -> list[list[int]]:
     """Indices in the chunks that are scored apart from each other, smaller ones if scoring ``stops`` early.
 
-    One problem's solutions are together, and problems of similar length. A chunk alone is cut into no further chunks.
+    One problem's solutions are together, and problems of similar length. The solutions of a chunk make one chunk.
     """
     by_problem: dict[str, list[int]] = {}
     for index, solution in enumerate(solutions):

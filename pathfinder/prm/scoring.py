@@ -219,15 +219,10 @@ class TreeReader:
         """The system text that starts every prompt: the trunk of a problem that is new."""
         one, other = (self.prompter.encode([Query("", text, (), text)])[0][0] for text in "PQ")
         ids = one[: shared_prefix(one, other)]
-        config: Any = self._model.config
-        size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        nothing = torch.empty(config.num_key_value_heads, 0, size, device=self._model.device, dtype=self._dtype)
-        empty = Trunk(ids[:0], dict.fromkeys(range(config.num_hidden_layers), (nothing, nothing)))
-        tree = build_tree([ids], [(0, len(ids) - 1)])
-        batch = layout.batch_onto([tree], [empty], self._backend)
+        tree = build_tree([ids], [(0, len(ids) - 1)])  # one chain, so its slots are in the order of its tokens
         cache: KVCache = {}
-        self._log_probabilities(batch, cache)
-        return layout.extend_trunks([tree], [empty], batch, cache)[0]
+        self._log_probabilities(layout.batch_trees([tree], self._backend), cache)
+        return Trunk(ids, cache)
 
     @torch.inference_mode()
     def scores(self, trees: Sequence[PromptTree], trunks: list[Trunk] | None = None) -> list[list[StepScore]]:

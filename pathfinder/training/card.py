@@ -153,7 +153,7 @@ def card_of(learnt: Learnt, settings: Train, sources: Mapping[str, int], labels:
 
 
 def loading(variant: str) -> str:
-    """Code that scores with transformers alone, with the published prompts of a variant."""
+    """Code that scores with transformers only, with the published prompts of a variant."""
     marks = VARIANTS[variant]
     captions = [[mark.caption for mark in group] for group in (marks.first, marks.second) if group]
     if marks.sequential:

@@ -138,7 +138,7 @@ class Prompter:
         preset: Preset = PRESETS["default"],
         ids: LabelIds | None = None,
     ) -> None:
-        """Without the ``ids`` of the label tokens, the tokenizer gets the tokens that it lacks."""
+        """Without the ``ids`` of the label tokens, add the missing ones to the tokenizer."""
         self.variant, self.preset = variant, preset
         self.ids = ids or label_ids(tokenizer)
         self._marks = (*variant.first, *variant.second)
