@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
-from evidence import __main__ as evidence
+from evidence.formats import cli as formats
+from evidence.verbs import cli as verbs
 from extras.publish.cli import publish
-from extras.why.cli import why
+from extras.records import cli as records
+from extras.why import cli as influence
+from ground.show import AsJson, show
 
 PANEL = "Audit"
 app = typer.Typer()
-app.command(rich_help_panel=PANEL)(evidence.record)
-app.command(rich_help_panel=PANEL)(why)
+lineage = typer.Typer(
+    help="Trace results to their inputs, verify that nothing has changed, and ask what was made from what.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@lineage.command()
+@app.command(rich_help_panel=PANEL)
+def record(
+    identity: Annotated[
+        str, typer.Argument(metavar="ID", help="A record's id, or a trajectory's for all its records.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Show a record's history: upstream line, judge answers, label, filter, split, training example, contamination."""
+    from extras.records.trace import trace_record
+
+    show(trace_record(identity), as_json)
+
+
+app.command(rich_help_panel=PANEL)(influence.why)
 app.command(rich_help_panel=PANEL)(publish)
-app.add_typer(evidence.app, name="lineage", rich_help_panel=PANEL)
+for group in (verbs.app, formats.app, records.app, influence.app):
+    lineage.add_typer(group)
+app.add_typer(lineage, name="lineage", rich_help_panel=PANEL)

@@ -7,21 +7,19 @@ stay in the ``AWS_*`` variables.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 import uuid
-from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
 
-from evidence.audit.publication import publication
-from evidence.audit.published import SENT, remember_entry, signature
-from evidence.dvc.history import MAIN_LOCK
-from evidence.dvc.stores import FOLDER
+from evidence.audit.publication import absolute as absolute
+from evidence.audit.publication import is_pending as is_pending
+from evidence.audit.publication import opened as opened
+from evidence.audit.publication import publish as publish
+from evidence.audit.publication import sent
 from evidence.record.signing import own_public_keys
-from ground.io import DataError, TransientError, read_json, sha256_file, write_json, write_text
-from ground.remote import Commit, Store, commit_manifest, kind_of, open_store, to_dvc
+from ground.io import DataError, TransientError, write_text
+from ground.remote import kind_of, to_dvc
 
 REMOTE = "PATHFINDER_REMOTE"
 DEFAULT = Path(".pathfinder/storage")
@@ -66,52 +64,6 @@ def require_remote() -> None:
         )
 
 
-def absolute(root: Path, address: str) -> str:
-    """The address of a remote; the path of a folder, which may be relative to ``root``, becomes absolute."""
-    return address if "://" in address else str((root / address).absolute())
-
-
-def opened(root: Path, address: str, folder: str = "") -> Store:
-    """The store at the address of a remote, or at a folder in it."""
-    base = absolute(root, address)
-    return open_store(f"{base.rstrip('/')}/{folder}" if folder else base)
-
-
-def send_evidence(store: Store, evidence: Mapping[str, bytes]) -> None:
-    """Send the evidence that the store does not have yet, by key; the name of a file determines its content."""
-    known = {key for kind in sorted({key.partition("/")[0] for key in evidence}) for key in store.keys(f"{kind}/")}
-    for key, content in evidence.items():
-        if key not in known:
-            store.put(key, content)
-
-
-def publish(root: Path, address: str, stages: Collection[str] | None = None) -> Commit:
-    """Append a manifest of the current ``dvc.lock`` to the store's log, sign the entry, and add the records.
-
-    ``stages`` names the stages that a partial run has pushed; ``None`` for all. With log and records, anyone who has
-    only the bucket can tell which objects belong together and how they were made. Raises ``DataError`` without a key.
-    """
-    manifest, evidence = publication(root, stages)
-    store = opened(root, address, FOLDER)
-    send_evidence(store, evidence)
-    commit = commit_manifest(store, manifest, signature)
-    entry = store.read(f"log/{commit.number:08d}.json")
-    remember_entry(root, address, commit.number, hashlib.sha256(entry).hexdigest())
-    if stages is None:
-        write_json(root / SENT, {**_sent(root), address: manifest["dvc_lock"]})
-    return commit
-
-
-def is_pending(root: Path, address: str) -> bool:
-    """Return whether dvc.lock has changed since all its outs were last pushed to ``address``."""
-    lock = root / MAIN_LOCK
-    return lock.exists() and _sent(root).get(address) != sha256_file(lock)
-
-
-def _sent(root: Path) -> dict[str, Any]:
-    return dict(read_json(root / SENT)) if (root / SENT).exists() else {}
-
-
 def preflight(root: Path, address: str) -> None:
     """Write and delete a small object, so that a run which cannot store or sign its results ends before it starts.
 
@@ -138,5 +90,5 @@ def preflight(root: Path, address: str) -> None:
 def describe(root: Path, address: str) -> str:
     """A sentence about where the results go, and where the results of earlier runs in this folder went if elsewhere."""
     text = f"results go to {address}" + ("" if os.environ.get(REMOTE) else f" ({REMOTE} is not set)")
-    others = sorted(_sent(root).keys() - {address})
+    others = sorted(sent(root).keys() - {address})
     return f"{text}; earlier runs here sent theirs to {', '.join(others)}" if others else text

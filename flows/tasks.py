@@ -14,6 +14,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.futures import PrefectFuture
 
+from evidence.dvc.pipeline import Stage
 from evidence.remote.guard import Guard
 from flows.dvc import Cancelled, Dvc
 from flows.places import Places, Retries, WorkerLost
@@ -74,13 +75,19 @@ def stage_task(places: Places, terminal: Terminal, guard: Guard | None) -> Task[
             if guard is not None and not force:
                 guard.provide_stage(definition)
             state = places.run(name, force, on_line)
-        for path in definition.figures if state != "up to date" else ():
+        for path in figures_of(definition) if state != "up to date" else ():
             key = re.sub(r"[^a-z0-9]+", "-", path.removesuffix(".json").lower())
             create_markdown_artifact(metrics_table(root / path), key=key, description=path)
         places.announce([name], state)
         return Outcome(name, state, time.monotonic() - start, definition.all_outs)
 
     return Task(stage, name="stage", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
+
+
+def figures_of(stage: Stage) -> tuple[str, ...]:
+    """Files of figures: the metrics and the other JSON files below metrics/, without the training logs."""
+    found = (path for path in stage.outs if path.startswith("metrics/") and path.endswith(".json"))
+    return (*stage.metrics, *(path for path in found if not path.endswith("_log.json")))
 
 
 class Pushes:

@@ -1,5 +1,9 @@
 """Check that both dvc.yaml files list the code that their stages import.
 
+A stage depends on its own module, on the rooms of ``pathfinder`` that it imports and on the locked packages. Two parts
+cannot change a result: ``evidence/record`` only reads inputs and outputs, ``pathfinder/__init__.py`` only names
+modules.
+
 Run     python -m infra.deps           list missing and superfluous dependencies; exit status 1 if there are any
         python -m infra.deps --write   correct the lists; every other line and the order of the data are kept
 """
@@ -11,16 +15,36 @@ import re
 import sys
 import textwrap
 from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from evidence.dvc.pipeline import PIPELINES
-from evidence.record.identity import code_deps, is_code
+from evidence.record.closure import import_closure, module_of
+from evidence.record.identity import LOCKS, is_code
 from ground.io import DataError, write_text
 from ground.settings import read_yaml
 from ground.text import errors_without_traceback
 
 _WIDTH = 128
+
+
+def code_deps(cmd: str, root: Path = Path(".")) -> list[str]:
+    """The code dependencies that a stage with this command must list: its module, the rooms it imports, the locks.
+
+    Raises ``DataError`` if ``root`` does not contain the module of the command.
+    """
+    module = module_of(cmd)
+    if module is None:
+        raise DataError(f"{cmd!r} runs no module of the project; write `python -m stages.NAME`")
+    own = f"{module.replace('.', '/')}.py"
+    rooms = sorted({room for file in import_closure(module, root) if (room := _room(file))})
+    return [*([] if any(own.startswith(f"{room}/") for room in rooms) else [own]), *rooms, LOCKS]
+
+
+def _room(file: str) -> str:
+    """The folder that a stage lists for a file: a room of ``pathfinder``, or a wing; empty for other files."""
+    top, *below = PurePosixPath(file).parts
+    return f"{top}/{below[0]}" if top == "pathfinder" and len(below) > 1 else top if top in ("ground", "world") else ""
 
 
 def wanted_deps(stage: dict[str, Any]) -> list[str]:

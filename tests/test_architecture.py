@@ -17,8 +17,8 @@ import yaml
 
 from evidence.dvc.pipeline import MAIN, PIPELINES, Stage, read_pipeline, read_pipelines
 from evidence.record.closure import imported_names, module_of
-from evidence.record.identity import LOCKS, code_deps, is_code
-from infra.deps import differences
+from evidence.record.identity import LOCKS, is_code
+from infra.deps import code_deps, differences
 
 ROOT = Path(__file__).resolve().parent.parent
 WINGS = {

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.audit import expected
+from evidence.audit import expected, sources
 from evidence.audit.claims import Claims
 from evidence.audit.findings import Finding, Level, listed, merged
-from evidence.audit.graph import RAW
 from evidence.audit.published import Published, without_store
 from evidence.audit.records import (
     around,
@@ -31,10 +30,10 @@ from evidence.dvc.stores import Store, stores
 from evidence.dvc.workspace import Workspace
 from evidence.record.ledger import RECORDS
 from evidence.remote.reading import FarRemotes, Remote
+from evidence.settings import SETTINGS
 from ground.io import DataError
 from ground.progress import Progress
 from ground.show import counted
-from pathfinder.core.manifest import MANIFEST, downloaded_sources
 
 _MISSING_NAMED = 5
 
@@ -78,9 +77,8 @@ class Report:
         if len(missing) <= _MISSING_NAMED:
             return [*map(str, self.findings), self.summary()]
         paths = listed(finding.where for finding in missing)
-        remedy = "restore a published run with `pathfinder pull`, or run the pipeline with `pathfinder run`"
         others = [str(finding) for finding in self.findings if finding.cause != "missing"]
-        return [f"error: {paths} are missing; {remedy}", *others, self.summary()]
+        return [f"error: {paths} are missing; {SETTINGS.remedies.missing}", *others, self.summary()]
 
     def summary(self) -> str:
         """One line about what was checked."""
@@ -176,8 +174,8 @@ class _Checker:
         blamed = {finding.subject for finding in claims}
         for stage in self.chosen.values():
             yield from self._against_producers(stage, blamed)
-        if any(RAW in stage.outs for stage in self.chosen.values()):
-            yield from self._sources()
+        if any(sources.RAW in stage.outs for stage in self.chosen.values()):
+            yield from sources.compared(self.workspace)
         yield from tampered_records(self.root)
         for objects in self.objects:
             yield from self._objects(objects)
@@ -246,26 +244,6 @@ class _Checker:
                 if stage.remotes.get(path) == objects.store.name:
                     yield from objects.missing(md5, path, stage.file)
         yield from objects.runs(self.chosen, self.records)
-
-    def _sources(self) -> Iterator[Finding]:
-        """Compare every source file, and the origin of shipped ones, with the manifest."""
-        where = MANIFEST.as_posix()
-        try:
-            manifest = downloaded_sources(self.root)
-        except DataError as error:
-            yield Finding(where, str(error).removeprefix(f"{self.root / MANIFEST}: "))
-            return
-        if not manifest:
-            yield Finding(where, "is missing; get it with `dvc pull` or `dvc repro`", cause="missing")
-        for name, source in manifest.items():
-            folders = [f"{RAW}/{name}", *([source["location"]] if source["kind"] == "shipped" else [])]
-            for path, entry in ((f"{folder}/{file}", e) for folder in folders for file, e in source["files"].items()):
-                found = self.workspace.digest(path)
-                if found is None:
-                    yield Finding(path, "is missing, but the manifest of sources lists it", cause="missing")
-                elif found.sha256 != entry["sha256"]:
-                    message = f"sha256 is {found.sha256}, the manifest of sources has {entry['sha256']}"
-                    yield Finding(path, message, cause="bytes")
 
 
 def _title(store: Store) -> str:

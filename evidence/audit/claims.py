@@ -18,6 +18,7 @@ from evidence.dvc.history import Locked, Record
 from evidence.dvc.pipeline import MAIN, Stage, value_at
 from evidence.dvc.stores import listing_of
 from evidence.dvc.workspace import Workspace
+from evidence.settings import SETTINGS
 from ground.hashing import Digest
 
 NONE = "nothing"
@@ -33,7 +34,7 @@ class Claims:
     ) -> None:
         self.workspace, self.stores = workspace, stores
         self.stage, self.defined, self.record = stage, defined, record
-        # The shipped data was made once, by older code: only a new run can tell whether today's makes the same.
+        # Shipped data was made once, by older code: only a new run can tell whether today's makes the same.
         self.made_once = defined is not None and defined.file != MAIN.as_posix()
 
     def findings(self) -> Iterator[Finding]:
@@ -108,7 +109,7 @@ class Claims:
             yield from self._size(path, now)
             return
         level: Level = "error"
-        if self.made_once and kind == "input" and not path.startswith(f"{history.PRETRAINED}/"):
+        if self.made_once and kind == "input" and not path.startswith(f"{history.EARLIER}/"):
             level = "note"
         place, message = self._judge("md5 is", now.md5, locked, recorded or locked, where)
         rank = 0 if now.md5 == locked else 1
@@ -157,17 +158,17 @@ class Claims:
         return f"; to restore it, delete it and run `dvc checkout {path}`"
 
     def _now(self, path: str) -> tuple[str, Digest | None]:
-        """The place and digest of a path; a pretraining out that is not here is looked up among the shipped files."""
+        """The place and digest of a path; an earlier out that is not here is looked up among the shipped files."""
         found = self.workspace.digest(path)
-        if found is None and path.startswith(f"{history.PRETRAINED}/"):
+        if found is None and path.startswith(f"{history.EARLIER}/"):
             shipped = history.as_shipped(path)
             return shipped, self.workspace.digest(shipped)
         return path, found
 
     def _missing(self, path: str) -> Iterator[Finding]:
-        if path.startswith(f"{history.PRETRAINED}/"):
-            message = "outs that are not shipped are missing; make them with `make world`"
-            yield self._finding(history.PRETRAINED, message, "note")
+        if path.startswith(f"{history.EARLIER}/"):
+            message = f"outs that are not shipped are missing; {SETTINGS.remedies.shipped}"
+            yield self._finding(history.EARLIER, message, "note")
         else:
             yield self._finding(path, "is missing; get it with `dvc pull` or `dvc checkout`", cause="missing")
 

@@ -45,12 +45,12 @@ def without_origin(chosen: dict[str, Locked], pipeline: dict[str, Stage], worksp
 
 
 def _expected(stages: dict[str, Locked], pipeline: dict[str, Stage]) -> set[str]:
-    """The stages of dvc.yaml, and those of the pretraining pipeline that made what they, or data/, consist of."""
+    """The stages of dvc.yaml, and the earlier stages that made what they, or the shipped data, consist of."""
     main = {name for name, stage in pipeline.items() if stage.file == MAIN.as_posix()}
     read = {path for name in main for path in pipeline[name].deps}
     if history.SHIPPED_POINTER in stages:
         read.add(history.SHIPPED_LEVEL)
-    levels = [path for path in read if path.startswith(history.PRETRAINED)]
+    levels = [path for path in read if path.startswith(f"{history.EARLIER}/")]
     above = {
         name
         for name, stage in pipeline.items()

@@ -8,14 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evidence.audit.sources import lines_about, sources_of
 from evidence.dvc import history
 from evidence.dvc.history import Locked, Record
 from evidence.record.identity import LOCKS, is_code
 from ground.io import digest_of
-from pathfinder.core.manifest import downloaded_sources
-
-RAW = "artifacts/raw"
-
 
 _LONGEST_PARAMS = 400
 
@@ -63,7 +60,7 @@ class _Writer:
 
     def __init__(self, root: Path, stages: dict[str, Locked]) -> None:
         self.root, self.stages = root, stages
-        self.manifest = downloaded_sources(root)
+        self.manifest = sources_of(root)
         self.written: set[str] = set()
         self.named: set[tuple[str, str]] = set()  # code paths and digests that were written already
 
@@ -71,7 +68,7 @@ class _Writer:
         makers = history.producers(self.stages, path)
         known = (files[path] for s in [*makers, *self.stages.values()] for files in (s.outs, s.deps) if path in files)
         digest = next(known, None)
-        sources = self._sources(path)
+        sources = lines_about(path, self.manifest)
         facts: dict[str, Any] = {"path": path, "md5": digest} | ({"sources": sources} if sources else {})
         node = Node(f"{path}  md5 {digest}" if digest else path, sources, facts=facts)
         node.children = [self.stage(maker, path) for maker in makers]
@@ -88,7 +85,7 @@ class _Writer:
         return node
 
     def _shipped(self, stage: Locked, wanted: str) -> Node:
-        """A ``.dvc`` file, and the pretraining outs that the wanted part of it is a copy of."""
+        """A ``.dvc`` file, and the earlier outs that the wanted part of it is a copy of."""
         node = Node(stage.name, ["tracked by DVC, shipped with the repository"], facts={"pointer": stage.name})
         is_part = any(history.overlap(out, wanted) for out in stage.outs)
         origin = wanted.replace(history.SHIPPED, history.COLLECTED, 1) if is_part else ""
@@ -123,20 +120,6 @@ class _Writer:
             f"code      {len(code)} files and folders with digest {digest_of(code)[:16]}{above}; md5 of each",
             *(f"            {md5}  {dep}" for dep, md5 in new),
         ]
-
-    def _sources(self, path: str) -> list[str]:
-        lines = []
-        for name, source in self.manifest.items():
-            folder = f"{RAW}/{name}"
-            if path == folder or path.startswith(f"{folder}/"):
-                at = f" at {source['revision']}" if source.get("revision") else ""
-                lines.append(f"source    {source['kind']} {source['location']}{at}, licence {source['licence']}")
-                lines += [
-                    f"            sha256 {entry['sha256']}  {entry['bytes']} bytes  {file}"
-                    for file, entry in source["files"].items()
-                    if path in (folder, f"{folder}/{file}")
-                ]
-        return lines
 
 
 def _record_lines(record: Record) -> list[str]:

@@ -1,22 +1,72 @@
-"""What a run publishes: the manifest of dvc.lock, and the evidence that it names."""
+"""What a run publishes to a remote: the manifest of dvc.lock, and the evidence that it names."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from evidence.audit.published import SENT, remember_entry, signature
 from evidence.audit.records import record_of, statement_digest
 from evidence.dvc.history import MAIN_LOCK, read_lock
+from evidence.dvc.stores import FOLDER
 from evidence.record.environment import git
 from evidence.record.model_signature import MODEL_SIGNATURE
 from evidence.record.record import SIGNED
 from evidence.record.signing import key_id, own_public_keys
+from ground.io import read_json, sha256_file, write_json
+from ground.remote import Commit, Store, commit_manifest, open_store
 from ground.settings import read_yaml
-from pathfinder.core.params import PARAMS_FILE
+
+
+def publish(root: Path, address: str, stages: Collection[str] | None = None, endpoint: str = "") -> Commit:
+    """Append a manifest of the current lock to the log of a remote, sign the entry, and add the records.
+
+    ``stages`` names the stages that a partial run has pushed; ``None`` for all. With log and records, anyone who has
+    only the bucket can tell which objects belong together and how they were made. Raises ``DataError`` without a key.
+    """
+    manifest, evidence = publication(root, stages)
+    store = opened(root, address, FOLDER, endpoint)
+    send_evidence(store, evidence)
+    commit = commit_manifest(store, manifest, signature)
+    entry = store.read(f"log/{commit.number:08d}.json")
+    remember_entry(root, address, commit.number, hashlib.sha256(entry).hexdigest())
+    if stages is None:
+        write_json(root / SENT, {**sent(root), address: manifest["dvc_lock"]})
+    return commit
+
+
+def is_pending(root: Path, address: str) -> bool:
+    """Whether the lock has changed since all its outs were last pushed to ``address``."""
+    lock = root / MAIN_LOCK
+    return lock.exists() and sent(root).get(address) != sha256_file(lock)
+
+
+def sent(root: Path) -> dict[str, Any]:
+    """The sha256 of the lock that this machine last published, by address."""
+    return dict(read_json(root / SENT)) if (root / SENT).exists() else {}
+
+
+def absolute(root: Path, address: str) -> str:
+    """The address of a remote; the path of a folder, which may be relative to ``root``, becomes absolute."""
+    return address if "://" in address else str((root / address).absolute())
+
+
+def opened(root: Path, address: str, folder: str = "", endpoint: str = "") -> Store:
+    """The store at the address of a remote, or at a folder in it."""
+    base = absolute(root, address)
+    return open_store(f"{base.rstrip('/')}/{folder}" if folder else base, endpoint)
+
+
+def send_evidence(store: Store, evidence: Mapping[str, bytes]) -> None:
+    """Send the evidence that the store does not have yet, by key; the name of a file determines its content."""
+    known = {key for kind in sorted({key.partition("/")[0] for key in evidence}) for key in store.keys(f"{kind}/")}
+    for key, content in evidence.items():
+        if key not in known:
+            store.put(key, content)
 
 
 def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -62,7 +112,7 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
         "commit": commit.strip() if commit else None,
         "tree": tree.strip() if tree else None,
         "branch": branch.strip() if branch else None,
-        "profile": read_yaml(root / PARAMS_FILE).get("profile") if (root / PARAMS_FILE).exists() else None,
+        "profile": read_yaml(params).get("profile") if (params := root / "params.yaml").exists() else None,
         "patch": _digest(patch) if patch else None,
         "key": key_id(keys[0]),
     }

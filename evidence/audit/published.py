@@ -1,6 +1,6 @@
 """What runs published to a remote: a log of manifests, records with signed statements, and signatures of the log.
 
-Written by ``flows.storage``, verified here for remotes that are folders on this machine. In ``<remote>/pathfinder/``,
+``publication`` writes it; here it is verified for remotes that are folders on this machine. In ``<remote>/<name>/``,
 ``log/<number>.json`` names a manifest and the entry before it, and ``signatures/<sha256>.dsse`` signs the entry with
 that sha256; ``signatures/<sha256>.<key>.void.dsse`` declares an unsigned entry void. The others are
 ``manifests/<sha256>.json``, ``locks/<sha256>.lock`` (the run's dvc.lock), ``records/<stage>/<sha256>.json``, ``.dsse``
@@ -23,19 +23,20 @@ from evidence.audit.records import signers_of, statement_digest
 from evidence.dvc.history import Locked, Record, read_record
 from evidence.dvc.objects import Objects
 from evidence.dvc.stores import FOLDER, Store
-from evidence.record.ledger import LEDGER, read_ledger
+from evidence.record.ledger import LEDGER, RECORDS, read_ledger
 from evidence.record.record import SIGNED
 from evidence.record.schema import Count, Form, Md5, Sha256, parsed
 from evidence.record.signing import Envelope, key_id, sign, verify
+from evidence.settings import SETTINGS, STATE, VENDOR
 from ground.io import DataError, read_json, sha256_file, write_json
 
-SENT = Path(".pathfinder/sent.json")
+SENT = STATE / "sent.json"
 """The sha256 of the dvc.lock that this machine last published, by address."""
-SEEN = Path(".pathfinder/seen.json")
+SEEN = STATE / "seen.json"
 """The newest entry of a log that this machine has seen, by address."""
-ENTRY_TYPE = "application/vnd.pathfinder-prm.log-entry+json"
-VOIDED = "if it was made by mistake, whoever has a trusted key declares it void: `pathfinder lineage void NUMBER`"
-VOID_TYPE = "application/vnd.pathfinder-prm.void-log-entry+json"
+ENTRY_TYPE = f"application/vnd.{VENDOR}.log-entry+json"
+VOIDED = f"if it was made by mistake, whoever has a trusted key declares it void: `{SETTINGS.command} void NUMBER`"
+VOID_TYPE = f"application/vnd.{VENDOR}.void-log-entry+json"
 
 
 class LogEntry(Form):
@@ -202,7 +203,7 @@ class Published:
             yield Finding(self.objects.name(path), "signs another entry than the one in its name")
             return []
         if not signers:
-            message = f"is signed by key {_short(manifest.key)}, which is not trusted here; see docs/audit.md"
+            message = f"is signed by key {_short(manifest.key)}, which is not trusted here; {SETTINGS.remedies.trust}"
             yield Finding(f"{self.objects.name(self.folder)}/log", message, "note", cause=f"key {manifest.key}")
         return signers
 
@@ -290,7 +291,7 @@ class Published:
         if lost:
             message = (
                 f"does not name record {lost[0][1][:12]} of {lost[0][0]}, which this machine published: the ledger was "
-                f"cut; restore .pathfinder/lineage from a copy or, to accept the loss, delete {SENT}"
+                f"cut; restore {RECORDS} from a copy or, to accept the loss, delete {SENT}"
             )
             yield Finding(LEDGER.as_posix(), message, stages=tuple(stage for stage, _ in lost), cause="cut")
 

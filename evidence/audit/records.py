@@ -165,7 +165,7 @@ def tampered_records(root: Path) -> Iterator[Finding]:
 
 
 def trusted_keys(root: Path, files: Iterable[Path] = ()) -> dict[str, bytes]:
-    """PEM by name of the keys in ``infra/keys``, of this user's own keys if there are any, and of those in ``files``.
+    """PEM by name of the keys in ``TRUSTED``, of this user's own keys if there are any, and of those in ``files``.
 
     Raises ``DataError`` if a file cannot be read or is not a public key.
     """

@@ -1,7 +1,7 @@
 """The history according to dvc.lock, the ``.dvc`` files and the records. ``check`` verifies it.
 
-data/ is shipped, and the lock of the pretraining pipeline states how the same bytes were made. Therefore ``data.dvc``
-is read as a stage whose dependencies are the outs of that pipeline, each with the digest of its copy in data/.
+Data may be shipped in git, and the lock of an earlier pipeline states how the same bytes were made. The ``.dvc`` file
+of such data is read as a stage whose dependencies are the outs of that pipeline, each with the digest of its copy.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from evidence.dvc.pipeline import PIPELINES
 from evidence.dvc.stores import EVIDENCE, FOLDER, listing_of, object_stores, stores
 from evidence.record.ledger import RECORDS
 from evidence.record.schema import Count, Form, Md5, StageRecord, validated
+from evidence.settings import SETTINGS
 from ground.hashing import digest_listing
 from ground.io import DataError, parse_json
 from ground.settings import parse_yaml, read_yaml
@@ -28,13 +29,13 @@ from ground.text import meant, printable
 MAIN_LOCK = "dvc.lock"
 LOCK_FILES = tuple(file.with_name(MAIN_LOCK) for file in PIPELINES)
 """The dvc.lock of each pipeline."""
-SHIPPED, SHIPPED_POINTER = "data", "data.dvc"
+SHIPPED, SHIPPED_POINTER = SETTINGS.shipped.data, f"{SETTINGS.shipped.data}.dvc"
 PUBLISHED = f"{FOLDER}/records"
 """The folder of records in a remote."""
-PRETRAINED = "artifacts/pretraining"
-SHIPPED_LEVEL = f"{PRETRAINED}/quickstart"
-COLLECTED = f"{SHIPPED_LEVEL}/shipped"
-"""What data/ is a copy of: an out of the pretraining pipeline, or the folder of its outs."""
+EARLIER, SHIPPED_LEVEL = SETTINGS.shipped.made, SETTINGS.shipped.level
+"""The folder of the outs of the earlier pipeline, and the part that the shipped data comes from."""
+COLLECTED = SETTINGS.shipped.copied
+"""What the shipped data is a copy of: an out of the earlier pipeline, or the folder of its outs."""
 
 
 class PathClaim(Form):
@@ -72,6 +73,7 @@ class Pointer(Form):
     """A ``.dvc`` file."""
 
     outs: list[PathClaim]
+    deps: Any = None
     md5: Md5 | None = None
     desc: str | None = None
     meta: Any = None
@@ -142,8 +144,8 @@ def read_lock(root: Path) -> dict[str, Locked]:
     """
     if not (root / MAIN_LOCK).exists():
         raise DataError(
-            f"{root / MAIN_LOCK}: no such file; change to the project's folder or, if no stage has run, run the "
-            "pipeline with `pathfinder run`"
+            f"{root / MAIN_LOCK}: no such file; change to the project's folder or, if no stage has run, "
+            f"{SETTINGS.remedies.run}"
         )
     stages: dict[str, Locked] = {}
     for lock in LOCK_FILES:
@@ -193,7 +195,7 @@ def pointers(root: Path) -> Iterator[Path]:
 
 
 def _origins(root: Path, shipped: Locked, stages: dict[str, Locked]) -> dict[str, str]:
-    """Pretraining out -> md5 of its copy in data/; empty if no store on this machine has the listing of data/."""
+    """Earlier out -> md5 of its shipped copy; empty if no store on this machine has the listing of the copy."""
     outs = [out for stage in stages.values() for out in stage.outs if f"{out}/".startswith(f"{COLLECTED}/")]
     files = listing_of(list(object_stores(root)), shipped.outs.get(SHIPPED, ""))
     copies = {f"{COLLECTED}/{path}": md5 for path, md5 in files.items()}
@@ -263,7 +265,7 @@ def ancestors(stages: dict[str, Locked], path: str) -> dict[str, Locked]:
     if not waiting:
         known = [out for stage in stages.values() for out in stage.outs]
         raise DataError(
-            f"{path}: not an output in dvc.lock; {meant(path, known)}`pathfinder lineage list outs` names all"
+            f"{path}: not an output in dvc.lock; {meant(path, known)}`{SETTINGS.command} list outs` names all"
         )
     found = set[str]()
     while waiting:
@@ -275,7 +277,7 @@ def ancestors(stages: dict[str, Locked], path: str) -> dict[str, Locked]:
 
 
 def as_shipped(path: str) -> str:
-    """The part of data/ that is a copy of a pretraining out."""
+    """The part of the shipped data that is a copy of an out of the earlier pipeline."""
     return path.replace(COLLECTED, SHIPPED, 1)
 
 

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from evidence.settings import SETTINGS
 from ground.io import DataError
 from ground.settings import read_yaml
 
-MAIN, PRETRAINING = Path("dvc.yaml"), Path("infra/pretraining/dvc.yaml")
-PIPELINES = (MAIN, PRETRAINING)
-"""The project's, and the one that generates data/. Their stage names differ; all paths are relative to the root."""
+PIPELINES = tuple(map(Path, SETTINGS.pipelines))
+"""The project's, and those that made shipped data. Their stage names differ; all paths are relative to the root."""
+MAIN = PIPELINES[0]
 _ITEM = re.compile(r"\$\{\s*([^}]*?)\s*\}")
 _PATH = re.compile(r"[a-z0-9_-]+(/[a-z0-9_-]+)*")
 _WORD = re.compile(r"[a-z0-9_]+(-[a-z0-9_]+)*")
@@ -41,17 +42,13 @@ class Stage:
         """Outs and metrics."""
         return self.outs + self.metrics
 
-    @property
-    def figures(self) -> tuple[str, ...]:
-        """Files of figures: the metrics and the other JSON files below metrics/, without the training logs."""
-        found = (path for path in self.outs if path.startswith("metrics/") and path.endswith(".json"))
-        return (*self.metrics, *(path for path in found if not path.endswith("_log.json")))
-
 
 def read_pipelines(root: Path = Path(".")) -> dict[str, Stage]:
-    """The stages of both pipelines by name; the second pipeline is optional. Raises ``DataError`` if invalid."""
-    second = read_pipeline(root, PRETRAINING) if (root / PRETRAINING).exists() else {}
-    return read_pipeline(root) | second
+    """The stages of all pipelines by name; only the first must exist. Raises ``DataError`` if one is invalid."""
+    found = read_pipeline(root)
+    for file in PIPELINES[1:]:
+        found |= read_pipeline(root, file) if (root / file).exists() else {}
+    return found
 
 
 def read_pipeline(root: Path = Path("."), file: Path = MAIN) -> dict[str, Stage]:

@@ -12,13 +12,14 @@ from typing import Annotated
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from evidence.record.schema import Form, Md5
+from evidence.settings import SETTINGS, STATE
 from ground.hashing import digest_path
 from ground.io import DataError, open_bytes, parse_json
 from ground.remote import from_dvc
 
-FOLDER = "pathfinder"
+FOLDER = SETTINGS.name
 """The folder in a remote with what runs published: see ``evidence.audit.published``."""
-EVIDENCE = Path(".pathfinder/evidence")
+EVIDENCE = STATE / "evidence"
 """Copies of what remotes on other machines published, by the name of the remote."""
 REMOTES_NOT_READ = "://"
 """A remote whose address contains this is on another machine."""
@@ -85,6 +86,14 @@ def stores(root: Path) -> list[Store]:
             endpoint = config.get(section, "endpointurl", fallback="")
             found.append(Store(name, from_dvc(url, endpoint), folder, is_default, endpoint))
     return found
+
+
+def remote_of(root: Path, name: str | None = None) -> Store:
+    """The remote with this name, or the default one; raises ``DataError`` if there is none."""
+    for each in (store for store in stores(root) if store.name != "cache"):
+        if each.name == name or (name is None and each.is_default):
+            return each
+    raise DataError(f".dvc/config: no remote {name or 'is the default'}; `dvc remote list` shows the remotes")
 
 
 def cache_of(root: Path) -> Path:

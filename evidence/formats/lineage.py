@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from evidence.audit.graph import RAW
+from evidence.audit.sources import RAW, sources_of
 from evidence.dvc import history
 from evidence.dvc.history import Locked, Record, known_records
 from evidence.formats.artefacts import Artefact, artefacts, on_disk
@@ -22,7 +22,6 @@ from evidence.record.record import SIGNED
 from evidence.record.schema import parsed
 from evidence.record.signing import Envelope
 from ground.io import DataError, parse_json
-from pathfinder.core.manifest import downloaded_sources
 
 
 @dataclass(frozen=True)
@@ -196,7 +195,7 @@ def read_lineage(root: Path = Path("."), target: str | None = None, needs_record
             f"{target or 'dvc.lock'}: no stage behind it has a record here; run the pipeline, or get "
             "the records of a published run with `pathfinder lineage fetch`"
         )
-    sources = downloaded_sources(root) if any(RAW in run.outputs for run in runs) else {}
+    sources = sources_of(root) if any(RAW in run.outputs for run in runs) else {}
     return Lineage(root, target, runs, unrecorded, dict(sorted(sources.items())))
 
 

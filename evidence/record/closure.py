@@ -12,14 +12,24 @@ from pathlib import Path
 
 from ground.io import DataError
 
-PACKAGES = ("pathfinder", "stages", "flows", "infra", "ground", "evidence", "extras", "world")
 _COMMAND = re.compile(r"python -m ([a-z0-9_.]+)(?: |$)")
+WRAPPER = "python -m evidence record -- "
+"""The beginning of a stage's command that records any other command."""
 
 
 def module_of(cmd: str) -> str | None:
-    """``stages.train`` for ``python -m stages.train full``; ``None`` for any other command."""
-    match = _COMMAND.match(cmd)
+    """``stages.train`` for ``python -m stages.train full``; ``None`` for a command that runs no module."""
+    match = _COMMAND.match(cmd.removeprefix(WRAPPER))
     return match[1] if match else None
+
+
+def code_of(cmd: str, root: Path = Path(".")) -> tuple[str, ...]:
+    """The import closure of the project's module that a command runs; empty for any other command.
+
+    Raises ``DataError`` if a file of the closure cannot be parsed.
+    """
+    module = module_of(cmd)
+    return import_closure(module, root) if module and _is_here(module, root) else ()
 
 
 def import_closure(module: str, root: Path = Path(".")) -> tuple[str, ...]:
@@ -28,8 +38,7 @@ def import_closure(module: str, root: Path = Path(".")) -> tuple[str, ...]:
     Raises ``DataError`` if ``root`` does not contain the module or a file of the closure cannot be parsed.
     """
     waiting = _files_of(module, root)
-    stem = module.replace(".", "/")
-    if not {f"{stem}.py", f"{stem}/__init__.py"} & set(waiting):
+    if not _is_here(module, root):
         raise DataError(f"{module}: no such module below {root.resolve().name}/; correct the stage's cmd in dvc.yaml")
     found = set(waiting)
     while waiting:
@@ -39,6 +48,11 @@ def import_closure(module: str, root: Path = Path(".")) -> tuple[str, ...]:
             found.update(new)
             waiting += new
     return tuple(sorted(found))
+
+
+def _is_here(module: str, root: Path) -> bool:
+    stem = root / module.replace(".", "/")
+    return stem.with_suffix(".py").is_file() or (stem / "__init__.py").is_file()
 
 
 def imported_names(path: Path, root: Path = Path(".")) -> Iterator[str]:
@@ -64,8 +78,6 @@ def imported_names(path: Path, root: Path = Path(".")) -> Iterator[str]:
 def _files_of(module: str, root: Path) -> list[str]:
     """The module's own file and the packages above it; empty for a module outside the project."""
     parts = module.split(".")
-    if parts[0] not in PACKAGES:
-        return []
     levels = ["/".join(parts[: i + 1]) for i in range(len(parts))]
     candidates = [*(f"{name}/__init__.py" for name in levels), f"{levels[-1]}.py"]
     return [name for name in candidates if (root / name).is_file()]

@@ -16,15 +16,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from evidence.settings import PREFIX
 from ground.io import sha256_file, text_digest
 
-FLOW_RUN = "PATHFINDER_FLOW_RUN"
-"""The id of the Prefect flow run that started the stage."""
-IMAGE = "PATHFINDER_IMAGE"
+FLOW_RUN = f"{PREFIX}FLOW_RUN"
+"""The id of the scheduler's run that started the stage."""
+IMAGE = f"{PREFIX}IMAGE"
 """The digest of the container image, which a process inside cannot see by itself."""
 _VARIABLE = re.compile(
     r"(ATEN|BLIS|CUBLAS|CUDA|CUDNN|DNNL|GOTO|HF|KMP|LC|LD|MALLOC|MKL|NCCL|NPY|NUMBA|NUMEXPR|NVIDIA|OMP|ONEDNN|OPENBLAS"
-    r"|PATHFINDER|POLARS|PYTHON|PYTORCH|RAYON|TOKENIZERS|TORCH|TRANSFORMERS|VECLIB|VLLM)_?[A-Z0-9_]*|LANG"
+    r"|POLARS|PYTHON|PYTORCH|RAYON|TOKENIZERS|TORCH|TRANSFORMERS|VECLIB|VLLM)_?[A-Z0-9_]*|LANG|" + f"{PREFIX}[A-Z0-9_]*"
 )
 _SECRET = re.compile(r"TOKEN(?!IZERS)|KEY|SECRET|PASS|CREDENTIAL|AUTH|NOTIFY|WEBHOOK|COOKIE")
 _PODMAN = Path("/run/.containerenv")

@@ -17,9 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from evidence.record.schema import Count, Form, Sha256, parsed
+from evidence.settings import STATE
 from ground.io import DataError, make_folder, open_bytes, read_json, sync, write_text
 
-RECORDS = Path(".pathfinder/lineage")
+RECORDS = STATE / "lineage"
 LEDGER = RECORDS / "ledger.jsonl"
 _NEW = ".new"
 """The end of a file's name until the ledger names its record."""

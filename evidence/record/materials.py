@@ -1,7 +1,7 @@
 """What a stage's process used beyond its declared inputs: journals of earlier answers, and code from other places.
 
-A journal is a ``.jsonl`` file below ``.pathfinder``. It only grows, so its state is its size and the sha256 of that
-many bytes. The recorder learns of a journal when Python opens it, and of the entries that a run used from the journal
+A journal is a ``.jsonl`` file below ``STATE``. It only grows, so its state is its size and the sha256 of that many
+bytes. The recorder learns of a journal when Python opens it, and of the entries that a run used from the journal
 itself. ``evidence.record.processes`` adds what the processes of a stage used.
 """
 
@@ -22,10 +22,10 @@ from types import ModuleType
 from typing import Any, Self
 
 from evidence.record.ledger import RECORDS
+from evidence.settings import STATE
 from ground.io import sha256_file
 from ground.recording import joined, listen
 
-STATE = Path(".pathfinder")
 _CHUNK = 1 << 20
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(\[[^]]*\])?==(?P<version>[^\s;]+)", re.MULTILINE)
 

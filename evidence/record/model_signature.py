@@ -25,11 +25,13 @@ from evidence.record.signing import (
     wrong_signatures_refused,
 )
 from evidence.record.statement import PAYLOAD_TYPE, STATEMENT
+from evidence.settings import SETTINGS
 from ground.io import DataError, parse_json
-from pathfinder.core.hub import CARD
 
-MODELS = "models/"
+MODELS = SETTINGS.models
 """The folder of the outs that are models."""
+CARD = "README.md"
+"""The file of a model folder that the signature leaves out."""
 MODEL_SIGNATURE = ".sig"
 """Ending of the signature; the rest of its name is that of the record."""
 _BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"

@@ -19,10 +19,11 @@ from typing import IO, Any
 
 from evidence.record.environment import installed_packages
 from evidence.record.materials import Journals, foreign_modules, is_foreign, unlocked_packages
+from evidence.settings import PREFIX
 from ground.io import sha256_file
 from ground.recording import REPORTER
 
-REPORTS = "_PATHFINDER_REPORTS"
+REPORTS = f"_{PREFIX}REPORTS"
 """The folder for reports, while a stage is recorded. Its underscore keeps it out of the record's environment."""
 _reporter: _Reporter | None = None
 
@@ -30,7 +31,7 @@ _reporter: _Reporter | None = None
 @contextmanager
 def reports() -> Iterator[Reports]:
     """Let the processes that start in this block report."""
-    with tempfile.TemporaryDirectory(prefix="pathfinder-") as folder:
+    with tempfile.TemporaryDirectory(prefix="stage-") as folder:
         os.environ |= {REPORTS: folder, REPORTER: f"{report_as.__module__}:{report_as.__name__}"}
         try:
             yield Reports(Path(folder))

@@ -1,6 +1,6 @@
 """The lineage record of a stage run: digests of everything read and written, the code, the environment and the times.
 
-It is written to ``.pathfinder/lineage/<stage>/<sha256 of the file>.json`` after the stage succeeds, with a signed
+It is written to ``RECORDS/<stage>/<sha256 of the file>.json`` after the stage succeeds, with a signed
 statement (``.dsse``) and, for a model, its signature (``.sig``), and entered in the ledger. The name reveals any later
 edit. It is not a DVC out because it contains times.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.dvc.pipeline import MAIN, Stage, read_pipelines, value_at
-from evidence.record.closure import import_closure, module_of
+from evidence.record.closure import code_of
 from evidence.record.environment import (
     describe_actor,
     describe_commit,
@@ -37,6 +37,7 @@ from evidence.record.running import only_one
 from evidence.record.schema import SCHEMA
 from evidence.record.signing import sign
 from evidence.record.statement import PAYLOAD_TYPE, statement_of
+from evidence.settings import PREFIX, SETTINGS
 from ground.hashing import digest_path
 from ground.io import DataError
 from ground.recording import NOTES
@@ -44,47 +45,48 @@ from ground.settings import read_yaml
 
 SIGNED = ".dsse"
 """Ending of the signed statement about a record; the rest of its name is that of the record."""
-_RECORDING = "PATHFINDER_RECORDING"
+RECORDING = f"{PREFIX}RECORDING"
 """Set while a stage is recorded, so that the processes it starts do not record it again."""
 
 
 @contextmanager
-def recorded(cmd: str) -> Iterator[None]:
-    """Record the work of the ``with`` block under the stage of dvc.yaml that has this command.
+def recorded(cmd: str, stage: Stage | None = None) -> Iterator[None]:
+    """Record the work of the ``with`` block under the stage of dvc.yaml that has this command, or under ``stage``.
 
+    With ``stage``, the work is that of another program: the modules of this process are not part of the record.
     Paths are relative to the current folder, as in dvc.yaml. Work that raises leaves no record. A command that dvc.yaml
     does not list runs unrecorded, with a note on stderr. If a stage has several processes, only the first records, and
     of several machines only the first (``NODE_RANK`` 0).
     Raises ``DataError`` if an input is missing or the stage did not write a declared out, and ``TransientError`` if
     another process runs the same command in this folder.
     """
-    if _RECORDING in os.environ or any(int(os.environ.get(name) or 0) > 0 for name in ("RANK", "NODE_RANK")):
+    if RECORDING in os.environ or any(int(os.environ.get(name) or 0) > 0 for name in ("RANK", "NODE_RANK")):
         report_as(f"rank {os.environ.get('RANK') or 0}")
         yield
         return
     stages = read_pipelines() if MAIN.exists() else {}
-    stage = next((stage for stage in stages.values() if stage.cmd == cmd), None)
-    if stage is None:
+    found = stage or next((stage for stage in stages.values() if stage.cmd == cmd), None)
+    if found is None:
         print(f"{cmd}: not listed in a dvc.yaml here; no lineage record is written", file=sys.stderr)
         yield
         return
     with only_one(cmd):
-        yield from _recorded(stage)
+        yield from _recorded(found, is_own=stage is None)
 
 
-def _recorded(stage: Stage) -> Iterator[None]:
+def _recorded(stage: Stage, is_own: bool) -> Iterator[None]:
     record, journals = _before(stage), Journals()
     start, clock = datetime.now(UTC), time.monotonic()
-    os.environ[_RECORDING] = stage.cmd
+    os.environ[RECORDING] = stage.cmd
     with tempfile.NamedTemporaryFile("r", encoding="utf-8") as notes, journals, reports() as reported:
         os.environ[NOTES] = notes.name
         try:
             yield
         finally:
-            del os.environ[_RECORDING], os.environ[NOTES]
+            del os.environ[RECORDING], os.environ[NOTES]
         record["notes"] = {name: value for line in notes for name, value in json.loads(line).items()}
         record["environment"] = describe_environment()
-        record["unlisted_modules"] = unlisted_modules(record["code"])
+        record["unlisted_modules"] = unlisted_modules(record["code"]) if is_own else {}
         record["unlocked_packages"] = unlocked_packages(record["environment"]["packages"], Path(LOCKS))
         reported.add_to(record, journals, Path(LOCKS))
     record["times"] = {
@@ -130,8 +132,7 @@ def _line(envelope: dict[str, Any]) -> str:
 
 def _before(stage: Stage) -> dict[str, Any]:
     """The part of the record that must be taken before the work starts."""
-    module = module_of(stage.cmd)
-    code = import_closure(module) if module else ()
+    code = code_of(stage.cmd)
     return {
         "schema": SCHEMA,
         "stage": stage.name,
@@ -139,7 +140,7 @@ def _before(stage: Stage) -> dict[str, Any]:
         "inputs": _digests(stage, [path for path in stage.deps if not is_code(path)]),
         "params": _params(stage),
         "code": _digests(stage, code),
-        "git": describe_commit([*code, LOCKS, stage.file, stage.params_file]),
+        "git": describe_commit([*(code or stage.deps), LOCKS, stage.file, stage.params_file]),
         "tree": describe_tree(),
         "rooms": _digests(stage, [path for path in stage.deps if is_code(path)]),
     }
@@ -161,6 +162,6 @@ def _params(stage: Stage) -> dict[str, Any]:
     missing = object()
     values = {key: value_at(content, key, missing) for key in stage.params}
     if absent := [key for key, value in values.items() if value is missing]:
-        remedy = "write one with `pathfinder profile NAME`" if stage.file == str(MAIN) else "restore it with git"
+        remedy = SETTINGS.remedies.params if stage.file == str(MAIN) else "restore it with git"
         raise DataError(f"{stage.params_file}: no key {absent[0]}, which {stage.file} lists; {remedy}")
     return values

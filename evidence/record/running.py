@@ -11,11 +11,11 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
+from evidence.settings import STATE
 from ground.io import TransientError
 
-RUNNING = Path(".pathfinder/running")
+RUNNING = STATE / "running"
 """The locks, one file per command. A file stays: its holder may have just opened it."""
 
 

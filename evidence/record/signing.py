@@ -1,8 +1,8 @@
 """Signatures of what a run recorded: DSSE envelopes with an Ed25519 key of this user.
 
-The key is made on first use, in ``pathfinder/signing.pem`` of the user's configuration folder, outside of any project;
-``PATHFINDER_SIGNING_KEY`` names another file. A signature proves that the key was used. If the runner can read the key,
-the signature proves nothing against the runner; docs/audit.md describes what does.
+The key is made on first use, in ``signing.pem`` below the user's configuration folder, outside of any project; the
+variable ``KEY_FILE`` names another file. A signature proves that the key was used. If the runner can read the key, the
+signature proves nothing against the runner; evidence/README.md describes what does.
 DSSE: https://github.com/secure-systems-lab/dsse
 """
 
@@ -20,14 +20,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from evidence.record.schema import Form
+from evidence.settings import PREFIX, SETTINGS
 from ground.io import DataError
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-KEY_FILE = "PATHFINDER_SIGNING_KEY"
-TRUSTED = Path("infra/keys")
+KEY_FILE = f"{PREFIX}SIGNING_KEY"
+TRUSTED = Path(SETTINGS.keys)
 """Public keys (PEM) that the project trusts; git holds them."""
 
 
@@ -54,7 +55,7 @@ def key_file() -> Path:
         folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     except RuntimeError as error:
         raise DataError(f"this user has no home folder for the key of signatures; name a file in {KEY_FILE}") from error
-    return folder / "pathfinder" / "signing.pem"
+    return folder / SETTINGS.name / "signing.pem"
 
 
 def model_key_file() -> Path:

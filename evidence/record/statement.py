@@ -10,11 +10,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from evidence.settings import VENDOR
+
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
-BUILD_TYPE = "urn:pathfinder-prm:stage:v1"
-BUILDER = "urn:pathfinder-prm:recorder:v2"
+BUILD_TYPE = f"urn:{VENDOR}:stage:v1"
+BUILDER = f"urn:{VENDOR}:recorder:v2"
 
 
 def statement_of(record: Mapping[str, Any], digest: str, others: Mapping[str, str]) -> dict[str, Any]:

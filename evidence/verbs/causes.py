@@ -15,7 +15,7 @@ from typing import Any
 from evidence.audit.claims import NONE, differing
 from evidence.dvc import history
 from evidence.dvc.history import Locked, Record
-from evidence.record.environment import git
+from evidence.record.environment import FLOW_RUN, git
 from evidence.record.identity import LOCKS, is_code
 from evidence.verbs.revision import names_at, read_at
 from evidence.verbs.sides import Side
@@ -33,7 +33,7 @@ NAMES = {
 }
 """The facts of an environment that have a title of their own."""
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^\s;]+)", re.MULTILINE)
-_NO_INPUTS = ("PATHFINDER_FLOW_RUN",)
+_NO_INPUTS = (FLOW_RUN,)
 """Variables that name a run and cannot change its result."""
 
 

@@ -11,12 +11,13 @@ from typing import Any
 from evidence.audit.claims import NONE, differing
 from evidence.audit.findings import listed
 from evidence.dvc.history import Locked
+from evidence.settings import SETTINGS
 from evidence.verbs.causes import Causes, Change, plain
 from evidence.verbs.sides import Side, sides_of
 from evidence.verbs.targets import Files
 from ground.io import PathfinderError
 
-TABLES = "reports/tables.json"
+TABLES = SETTINGS.tables
 _NAMED = 3
 """The stages that are named per line of text."""
 
@@ -77,7 +78,7 @@ def _figures(one: Side, two: Side) -> Iterator[dict[str, Any]]:
         return
     (first,), (second,) = one.stages.values(), two.stages.values()
     for (old, left), (new, right) in zip(first.outs.items(), second.outs.items(), strict=False):
-        if left != right and old.startswith("metrics/") and new.startswith("metrics/"):
+        if left != right and old.startswith(SETTINGS.metrics) and new.startswith(SETTINGS.metrics):
             contents = [_content(one.files, left), _content(two.files, right)]
             if all(isinstance(each, Mapping) for each in contents):
                 flat = [{k: v for k, v in each.items() if isinstance(v, (int, float))} for each in contents]

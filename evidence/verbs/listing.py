@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from evidence.dvc import history
 from evidence.dvc.history import Locked, Record
+from evidence.settings import SETTINGS
 from evidence.verbs.revision import at
 from ground.settings import read_yaml
 
@@ -67,7 +68,7 @@ def _runs(params: Mapping[str, Any], stages: Mapping[str, Locked]) -> Rows:
     """The models that params.yaml trains, and the stages of the lock that used each."""
     rows = []
     for run in params.get("runs", ()):
-        model = f"models/{run}"
+        model = f"{SETTINGS.models}{run}"
         maker = next((stage for stage in stages.values() if model in stage.outs), None)
         users = [stage.name for stage in stages.values() if model in stage.deps]
         rows.append(

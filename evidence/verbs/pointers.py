@@ -1,4 +1,4 @@
-"""Values in JSON files by pointer (RFC 6901), and the origins of the figures in ``reports/tables.json``."""
+"""Values in JSON files by pointer (RFC 6901), and the origins of the figures in a JSON file."""
 
 from __future__ import annotations
 

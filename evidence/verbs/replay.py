@@ -2,12 +2,13 @@
 
 The stage runs in a temporary worktree of git at the recorded commit, with the recorded parameters, on inputs that come
 from the stores of this machine. The worktree is removed afterwards, and no file of the project changes. It has no
-journals, so the judge answers again. The interpreter and the packages are those of this environment.
+journals, so a stage computes the answers in them again. The interpreter and the packages are those of this environment.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -25,8 +26,9 @@ import yaml
 from evidence.dvc import history
 from evidence.dvc.history import Record
 from evidence.dvc.pipeline import MAIN, read_pipelines
-from evidence.record.closure import module_of
-from evidence.record.environment import git, installed_packages
+from evidence.record.environment import FLOW_RUN, IMAGE, git, installed_packages
+from evidence.record.record import RECORDING
+from evidence.settings import SETTINGS
 from evidence.verbs.nearness import TOLERANCE, Verdict, compared
 from evidence.verbs.revision import at
 from evidence.verbs.targets import Files
@@ -38,9 +40,7 @@ from ground.settings import read_yaml
 _STANDARD_ERROR = 2
 EXIT = {"identical": 0, "within tolerance": 1, "different": 2}
 NOT_POSSIBLE = 3
-_NOT_RECORDED = "PATHFINDER_RECORDING"
-"""Tells the stage that its run is recorded elsewhere, so a replay signs no record."""
-_VARIABLES_OF_RUNS = ("PATHFINDER_FLOW_RUN", "PATHFINDER_IMAGE")
+_VARIABLES_OF_RUNS = (FLOW_RUN, IMAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,19 +112,17 @@ def _recorded(name: str, root: Path, revision: str | None) -> Record:
     with at(root, revision) as folder:
         stages = history.read_lock(folder)
         if name not in stages:
-            raise DataError(f"{name}: no such stage in dvc.lock; `pathfinder lineage list` lists them")
+            raise DataError(f"{name}: no such stage in dvc.lock; `{SETTINGS.command} list` lists them")
         found = next((r for r in history.known_records(folder, name) if r.made(stages[name])), None)
     if found is None:
-        message = (
-            "this machine has no record of the run in dvc.lock; `pathfinder lineage list records` lists its records"
-        )
-        raise DataError(f"{name}: {message}")
+        message = f"no record of the run in dvc.lock; `{SETTINGS.command} list records` lists its records"
+        raise DataError(f"{name}: this machine has {message}")
     return found
 
 
 @contextmanager
 def _worktree(root: Path, commit: str) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="pathfinder-replay-") as name:
+    with tempfile.TemporaryDirectory(prefix="replay-") as name:
         folder = Path(name).resolve() / "worktree"
         quiet = ("-c", f"core.hooksPath={os.devnull}")
         if git(*quiet, "worktree", "add", "--detach", "--quiet", str(folder), commit, root=root) is None:
@@ -188,15 +186,14 @@ def _place_inputs(record: Record, root: Path, folder: Path) -> None:
 def _run(record: Record, folder: Path) -> None:
     """Run the command with the recorded variables; its output goes to standard error."""
     cmd = str(record.content["cmd"])
-    module = module_of(cmd)
-    if module is None:
-        raise DataError(f"{cmd!r}: replay runs modules of the project only")
+    if not cmd.startswith("python -m "):
+        raise DataError(f"{cmd!r}: replay runs modules and recorded commands only")
     recorded: Mapping[str, str] = record.content["environment"].get("variables", {})
-    kept = os.environ | {_NOT_RECORDED: cmd}
+    kept = os.environ | {RECORDING: cmd}  # so that the replay signs no record
     kept |= {n: v for n, v in recorded.items() if not v.startswith("sha256 ") and n not in _VARIABLES_OF_RUNS}
     for path in record.content["outputs"]:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-    words = [sys.executable, *cmd.split()[1:]]
+    words = [sys.executable, *shlex.split(cmd)[1:]]
     # A session of its own, so that everything that the stage started ends with it if the replay is interrupted.
     process = subprocess.Popen(words, cwd=folder, env=kept, stdout=_STANDARD_ERROR, start_new_session=True)
     try:

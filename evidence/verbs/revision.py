@@ -1,6 +1,6 @@
 """The project at a git revision, without a checkout: a folder with the files that define the history.
 
-The folder has dvc.yaml, params.yaml and dvc.lock of both pipelines and the ``.dvc`` files, as the revision has them,
+The folder has dvc.yaml, params.yaml and the lock of every pipeline and the ``.dvc`` files, as the revision has them,
 and links to the DVC cache's settings and to the records of this machine. Every function that takes the project's root
 accepts it.
 """
@@ -15,10 +15,11 @@ from pathlib import Path
 
 from evidence.dvc.pipeline import PIPELINES
 from evidence.record.environment import git
+from evidence.settings import STATE
 from ground.io import DataError
 
 _DEFINING = {path.with_name(name).as_posix() for path in PIPELINES for name in ("dvc.yaml", "dvc.lock", "params.yaml")}
-_LINKED = (".dvc", ".pathfinder")
+_LINKED = (".dvc", STATE)
 
 
 @contextmanager
@@ -31,7 +32,7 @@ def at(root: Path, revision: str | None) -> Iterator[Path]:
         yield root
         return
     names = [name for name in names_at(root, revision) if name in _DEFINING or _is_pointer(name)]
-    with tempfile.TemporaryDirectory(prefix="pathfinder-") as name:
+    with tempfile.TemporaryDirectory(prefix="revision-") as name:
         folder = Path(name)
         for file, content in read_at(root, revision, names).items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)

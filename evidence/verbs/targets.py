@@ -15,6 +15,7 @@ from typing import Any
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.stores import listing_of, object_file, object_stores
+from evidence.settings import SETTINGS
 from evidence.verbs.revision import at, commit_of, known_commit, read_at
 from ground.hashing import digest_listing, digest_path
 from ground.io import DataError, parse_json
@@ -90,7 +91,7 @@ class Files:
         found = read_at(self.root, self.revision or "HEAD", [path])
         if path not in found:
             raise DataError(
-                f"{Target(path, self.revision)}: no such file; `pathfinder lineage list outs` names the outs"
+                f"{Target(path, self.revision)}: no such file; `{SETTINGS.command} list outs` names the outs"
             )
         return found[path]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from evidence.audit.graph import Node, trees
+from evidence.audit.sources import MANIFEST
 from evidence.verbs.figure import Figure, figures_at, lines_of
 from evidence.verbs.revision import at
 from evidence.verbs.targets import Files, Target, target_of
 from ground.io import DataError
-from pathfinder.core.manifest import MANIFEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def way_back(text: str, root: Path, revision: str | None = None) -> WayBack:
         if place["stage"]
     )
     with at(root, target.revision) as folder:
-        if folder is not root:
+        if folder is not root and MANIFEST.name:
             _add_manifest(Files(root, target.revision), folder)
         return WayBack(target, figures, trees(names or [target.name], folder))
 

@@ -11,6 +11,7 @@ from evidence.dvc.history import Locked, Record
 from evidence.dvc.stores import listing_of
 from evidence.record.identity import is_code
 from evidence.record.ledger import RECORDS
+from evidence.settings import SETTINGS
 from evidence.verbs.pointers import value_at
 from evidence.verbs.revision import at
 from evidence.verbs.targets import Files, maker_of, target_of
@@ -56,7 +57,7 @@ def record_named(text: str, root: Path) -> Record | None:
     record = history.read_record(found[0], root)
     if not record.is_intact:
         raise DataError(
-            f"{found[0].relative_to(root)}: {record.problem or 'was edited'}; run `pathfinder lineage check`"
+            f"{found[0].relative_to(root)}: {record.problem or 'was edited'}; run `{SETTINGS.command} check`"
         )
     return record
 

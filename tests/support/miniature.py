@@ -124,7 +124,8 @@ def miniature(folder: Path) -> Path:
         (project / name).write_text(text, encoding="utf-8")
     subprocess.run(["git", "init", "-q"], cwd=project, check=True)
     dvc(project, "init", "-q")
-    shutil.copyfile(ROOT / ".dvcignore", project / ".dvcignore")
+    for name in (".dvcignore", "evidence.toml"):
+        shutil.copyfile(ROOT / name, project / name)
     dvc(project, "add", "-q", "data")
     subprocess.run([*GIT, "add", "-A"], cwd=project, check=True)
     subprocess.run([*GIT, "commit", "-qm", "project"], cwd=project, check=True)

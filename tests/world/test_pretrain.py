@@ -16,7 +16,7 @@ import yaml
 from transformers import PreTrainedTokenizerFast
 
 from evidence.audit.check import check
-from evidence.dvc.pipeline import PRETRAINING, read_pipeline
+from evidence.dvc.pipeline import PIPELINES, read_pipeline
 from ground.io import DataError, read_json, read_jsonl, sha256_file
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
@@ -39,18 +39,18 @@ def made(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for folder in ("pathfinder", "infra/locks"):
         shutil.copytree(root / folder, project / folder, ignore=shutil.ignore_patterns("__pycache__"))
     (project / "infra/pretraining").mkdir(parents=True)
-    shutil.copy(root / PRETRAINING, project / PRETRAINING)
+    shutil.copy(root / PIPELINES[1], project / PIPELINES[1])
     (project / "infra/pretraining/params.yaml").write_text(TINY)
     (project / "dvc.yaml").write_text("stages: {}\n")
     subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=project, check=True)
-    stages = [stage for stage in read_pipeline(project, PRETRAINING).values() if stage.name.endswith("@quickstart")]
+    stages = [stage for stage in read_pipeline(project, PIPELINES[1]).values() if stage.name.endswith("@quickstart")]
     assert [stage.name.partition("@")[0] for stage in stages] == ["base", "judge", "corpus", "measure"]
     with contextlib.chdir(project), pytest.MonkeyPatch.context() as patch:
         patch.setattr("evidence.record.record.unlisted_modules", lambda _: {})  # other tests loaded modules too
         for stage in stages:
             _, _, module, *words = stage.cmd.split()
             importlib.import_module(module).main(words)
-    names = [f"{PRETRAINING.as_posix()}:{stage.name}" for stage in stages]
+    names = [f"{PIPELINES[1].as_posix()}:{stage.name}" for stage in stages]
     subprocess.run([sys.executable, "-m", "dvc", "commit", "-q", "-f", *names], cwd=project, check=True)
     return project
 

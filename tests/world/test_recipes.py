@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evidence.dvc.pipeline import PRETRAINING, read_pipeline
+from evidence.dvc.pipeline import PIPELINES, read_pipeline
 from ground.io import DataError
 from world.recipes import RECIPES, CorpusConfig, load_recipe
 
@@ -40,7 +40,7 @@ def test_every_recipe_of_the_project_is_valid(root: Path) -> None:
         scale = next(iter(recipe.levels.values())).scale
         assert scale.written + scale.amounts <= 99 + 9
     assert load_recipe("quickstart", root / RECIPES).corpus == CorpusConfig()
-    assert set(read_pipeline(root)) & set(read_pipeline(root, PRETRAINING)) == set()
+    assert set(read_pipeline(root)) & set(read_pipeline(root, PIPELINES[1])) == set()
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evidence.audit.graph import RAW
 from evidence.audit.records import signers_of, trusted_keys
+from evidence.audit.sources import RAW
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import MAIN, PIPELINES, read_pipelines

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.audit.publication import publication
+from evidence.audit.publication import publication, send_evidence
 from evidence.dvc.history import MAIN_LOCK, Locked, LockEntry, locked_stage, read_stages
 from evidence.dvc.stores import FOLDER, cache_of, run_cache_entries
 from evidence.record.ledger import enter
@@ -22,7 +22,7 @@ from evidence.record.schema import validated
 from evidence.remote.fetcher import read_verified
 from evidence.remote.guard import fetch_outs
 from flows.dvc import State
-from flows.storage import opened, send_evidence
+from flows.storage import opened
 from ground.io import DataError, write_bytes
 from ground.settings import read_yaml
 

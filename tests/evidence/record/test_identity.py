@@ -8,9 +8,10 @@ import pytest
 
 from evidence.dvc.history import read_lock
 from evidence.dvc.pipeline import read_pipeline
-from evidence.record.identity import PROJECT, code_deps, code_digest, is_code
+from evidence.record.identity import PROJECT, code_digest, is_code
 from ground.hashing import digest_path
 from ground.io import DataError, digest_of
+from infra.deps import code_deps
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,89 @@
+"""What a project tells the audit about itself, in ``evidence.toml``. Without the file every key has a neutral default.
+
+The file is the only place that names folders and commands of one project. It is read once, when this module is
+imported: from the current folder or, without one there, from the folder above this package.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from evidence.record.schema import Form
+from ground.io import DataError
+from ground.text import first_problem
+
+FILE = Path("evidence.toml")
+
+
+class Shipped(Form):
+    """Data in git that an earlier pipeline made: ``data`` is a copy of the outs below ``copied``.
+
+    ``made`` holds all outs of that pipeline, and ``level`` those of the variant that ``data`` is a copy of.
+    """
+
+    data: str = ""
+    made: str = ""
+    level: str = ""
+    copied: str = ""
+
+
+class Remedies(Form):
+    """What messages advise where the project has commands of its own."""
+
+    run: str = "run the pipeline with `dvc repro`"
+    missing: str = "get them with `dvc pull`, or run the pipeline with `dvc repro`"
+    params: str = "restore it with git"
+    shipped: str = "run the pipeline that makes them"
+    deps: str = "correct the deps of the stage"
+    trust: str = "commit its public key to the folder of trusted keys if you trust it"
+
+
+class Settings(Form):
+    """The keys of ``evidence.toml``.
+
+    ``name`` names the folder for the state of this machine (``.name``), the folder in a remote, the key's folder below
+    the user's configuration, and the variables (``NAME_SIGNING_KEY``); ``vendor`` (default: ``name``) the types of
+    signed documents; ``command`` the command in messages. Of the ``pipelines`` the first is the project's; the others
+    made shipped data once. Dependencies in the folders ``code`` are code. ``locks`` holds pinned packages (``*.lock``),
+    ``keys`` the public keys that the project trusts, ``models`` the outs that get a signature of their own. ``sources``
+    is a manifest of downloaded files (``ground.manifest``). ``tables`` is a JSON file with results by ``system`` and
+    ``metrics`` the beginning of the paths of JSON files with figures, which ``diff`` compares.
+    """
+
+    name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]*$")] = "evidence"
+    vendor: str = ""
+    command: str = "python -m evidence"
+    pipelines: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] = ("dvc.yaml",)
+    code: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    locks: str = "locks"
+    keys: str = "keys"
+    models: str = "models/"
+    sources: str = ""
+    tables: str = ""
+    metrics: str = ""
+    shipped: Shipped = Shipped()
+    remedies: Remedies = Remedies()
+
+
+def read_settings(*folders: Path) -> Settings:
+    """The settings in the first of the folders with the file; raises ``DataError`` if a key is unknown or wrong."""
+    for file in (folder / FILE for folder in folders):
+        if file.is_file():
+            try:
+                return Settings.model_validate(tomllib.loads(file.read_text(encoding="utf-8")))
+            except (ValidationError, ValueError) as error:
+                problem = first_problem(error) if isinstance(error, ValidationError) else str(error)
+                raise DataError(f"{file}: {problem}; restore it with git") from error
+    return Settings()
+
+
+SETTINGS = read_settings(Path(), Path(__file__).resolve().parents[1])
+STATE = Path(f".{SETTINGS.name}")
+"""The folder for records and for what this machine remembers."""
+PREFIX = f"{SETTINGS.name.upper()}_"
+"""The beginning of the names of environment variables."""
+VENDOR = SETTINGS.vendor or SETTINGS.name
