@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from evidence.__main__ import app as audit
+from extras.cli import lineage as audit
 from extras.records.trace import trace_record
 from extras.records.upstream_line import parse_identity
 from ground.io import DataError, sha256_file, write_json, write_jsonl, write_parquet

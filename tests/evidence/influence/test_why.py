@@ -13,7 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from evidence.__main__ import app
+from extras.cli import lineage as app
 from extras.why import why as verb
 from extras.why.decision import output_gradient, rewards, step_of
 from extras.why.learner import TreeLearner

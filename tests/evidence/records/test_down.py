@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from evidence.__main__ import app
+from extras.cli import lineage as app
 from extras.records import past
 from extras.records.down import down
 from extras.records.forget import forget
