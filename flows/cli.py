@@ -43,7 +43,7 @@ def run(
         int, typer.Option(help="Concurrent stages (default: per GPU or core).", show_default=False, min=0)
     ] = 0,
     keep_lock: Annotated[
-        bool, typer.Option("--keep-lock", help="Put the committed dvc.lock back if the results differ from it.")
+        bool, typer.Option("--keep-lock", help="Put the committed lock back if the results differ from it.")
     ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Print every line and the table of all stages, also on a terminal.")
@@ -103,7 +103,7 @@ def plan(
     if gpu:
         _gpu_plan(name, gpus, memory, card, every, as_json)
         return
-    from evidence.dvc.history import read_lock
+    from evidence.dvc.history import MAIN_LOCK, read_lock
     from flows.dvc import Dvc, require_project
     from flows.graph import load_graph, missing_data, planned
 
@@ -111,7 +111,7 @@ def plan(
     require_project(root)
     graph = load_graph(root)
     selected = graph.select(targets or [])
-    locked = set(read_lock(root)) if (root / "dvc.lock").exists() else set()
+    locked = set(read_lock(root)) if (root / MAIN_LOCK).exists() else set()
     stages = planned(graph, Dvc(root).status(), locked, selected)
     missing = missing_data(root)
     if as_json:
@@ -168,10 +168,10 @@ def _print(parts: Iterable[str | Table]) -> None:
 @app.command(help=PIPELINE_VERBS["pull"], rich_help_panel=PIPELINE)
 def pull(
     key: Annotated[list[Path] | None, typer.Option(help="A public key (PEM) to trust, in addition.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a changed dvc.lock and changed outputs.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace a changed lock and changed outputs.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Restore dvc.lock and every output of the newest published run of this commit."""
+    """Restore the lock and every output of the newest published run of this commit."""
     from flows.guard import restore
 
     restored = restore.pull(Path.cwd(), key or (), force)

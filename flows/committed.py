@@ -1,6 +1,6 @@
-"""The difference between a run's ``dvc.lock`` and the committed one.
+"""The difference between a run's lock and the committed one.
 
-``dvc.lock`` describes the results in the workspace, so a run rewrites it. On another kind of processor the same inputs
+The lock describes the results in the workspace, so a run rewrites it. On another kind of processor the same inputs
 can give different bytes (``pathfinder.core.kernels``). Then the run says where, and how its figures compare.
 """
 
@@ -17,14 +17,14 @@ from ground.io import write_text
 from ground.show import counted
 from pathfinder.reporting.finished import agreement
 
-KEPT = Path(".pathfinder/dvc.lock")
-"""This run's dvc.lock, where ``--keep-lock`` puts the committed one back."""
+KEPT = Path(".pathfinder", MAIN_LOCK)
+"""This run's lock, where ``--keep-lock`` puts the committed one back."""
 _NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How this run's dvc.lock differs from the committed one; stage names in the order of dvc.lock.
+    """How this run's lock differs from the committed one; stage names in the order of the lock.
 
     ``other_inputs``: the command, code, a parameter or a source differs, or such a stage made an input.
     ``other_bytes``: the outs differ although no such change explains it; ``origins`` are the stages among them whose
@@ -38,12 +38,12 @@ class Difference:
 
 
 def committed_lock(root: Path) -> str | None:
-    """The committed dvc.lock; ``None`` outside a repository and before the first commit of the file."""
+    """The committed lock; ``None`` outside a repository and before the first commit of the file."""
     return git("show", f"HEAD:./{MAIN_LOCK}", root=root)
 
 
 def difference(root: Path, committed: str) -> Difference:
-    """Compare dvc.lock with the text of the committed one. Raises ``DataError`` if one is not valid."""
+    """Compare the lock with the text of the committed one. Raises ``DataError`` if one is not valid."""
     before = stages_in(committed, f"HEAD:{MAIN_LOCK}")
     now = read_stages(root / MAIN_LOCK, MAIN_LOCK)
     both = [name for name in now if name in before]
@@ -68,7 +68,7 @@ def _changed(before: Locked, now: Locked, made: Mapping[str, str], other: set[st
 
 
 def explain(root: Path, keep: bool = False) -> Iterator[str]:
-    """Say how dvc.lock differs from the committed one after a run; nothing if it does not.
+    """Say how the lock differs from the committed one after a run; nothing if it does not.
 
     With ``keep``, put the committed one and the committed metrics back. Raises ``DataError`` as ``difference`` does.
     """
@@ -78,7 +78,7 @@ def explain(root: Path, keep: bool = False) -> Iterator[str]:
     found = difference(root, committed)
     stages = [counted(len(names), "stage") for names in (found.other_inputs, found.other_bytes)]
     if found.other_inputs:
-        yield f"{stages[0]} had different code, parameters or inputs from the committed dvc.lock"
+        yield f"{stages[0]} had different code, parameters or inputs from the committed {MAIN_LOCK}"
     if found.other_bytes:
         yield (
             f"{stages[1]} of {found.stages} gave different bytes from the committed run's for the same inputs, first "
@@ -91,10 +91,10 @@ def explain(root: Path, keep: bool = False) -> Iterator[str]:
         for path in {path for stage in read_pipeline(root).values() for path in stage.metrics}:
             if (summary := git("show", f"HEAD:./{path}", root=root)) is not None:
                 write_text(root / path, summary)
-        yield f"the committed dvc.lock is back; the one of this run is {KEPT}"
+        yield f"the committed {MAIN_LOCK} is back; the one of this run is {KEPT}"
     else:
         yield (
-            "dvc.lock now describes the results here; commit it only if they replace the committed ones. "
+            f"{MAIN_LOCK} now describes the results here; commit it only if they replace the committed ones. "
             "`pathfinder run --keep-lock` puts the committed one back"
         )
 

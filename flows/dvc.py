@@ -95,7 +95,7 @@ class Dvc:
         self._stopping = False
 
     def status(self) -> dict[str, list[Any]]:
-        """The differences from dvc.lock by stage or ``.dvc`` file, as DVC reports them."""
+        """The differences from the lock by stage or ``.dvc`` file, as DVC reports them."""
         printed = self._run(["status", "--json"])
         return dict(json.loads(next((line for line in printed if line.startswith("{")), "{}")))
 

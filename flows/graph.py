@@ -137,7 +137,7 @@ def missing_data(root: Path) -> list[str]:
 
 
 def planned(graph: Graph, status: Mapping[str, Any], locked: set[str], selected: set[str]) -> list[Planned]:
-    """The out-of-date stages of ``selected`` in order; ``locked`` are the stages in dvc.lock."""
+    """The out-of-date stages of ``selected`` in order; ``locked`` are the stages in the lock."""
     stale = out_of_date(graph, status)
     plan = []
     for name in graph.ordered():

@@ -138,7 +138,7 @@ class Run:
         self.outcomes: dict[str, Outcome] = {}
         self.unpushed: list[str] = []
         self.is_published = True
-        self._was_pending = storage.is_pending(root, self.address)  # before this run changes dvc.lock
+        self._was_pending = storage.is_pending(root, self.address)  # before this run changes the lock
         threads = max(1, cores // min(self.jobs, graph.width(self.selected)))
         omp_threads = os.environ.get("OMP_NUM_THREADS", str(threads))
         self.dvc = Dvc(root, {"OMP_NUM_THREADS": omp_threads, FLOW_RUN: flow_run.get_id() or ""})
@@ -197,7 +197,7 @@ class Run:
     def publish(self) -> None:
         """Append the outs that were made and pushed to the remote's log, so that other machines may restore them.
 
-        After the profile's whole pipeline that is all of dvc.lock, otherwise the stages of this run.
+        After the profile's whole pipeline that is the whole lock, otherwise the stages of this run.
         """
         done = {name for name, outcome in self.outcomes.items() if outcome.succeeded} - {*self.unpushed}
         is_whole = done == self.graph.select(())

@@ -2,7 +2,7 @@
 
 ``dvc push`` holds the lock of its project as long as the remote takes, and every stage needs that lock. So the push
 runs in a project of its own in ``.dvc/tmp/push``: the same cache and remotes, and one ``.dvc`` file with the outputs
-from ``dvc.lock``. ``dvc push --run-cache`` would also send every entry of the run cache each time, one file at a time.
+from the lock. ``dvc push --run-cache`` would also send every entry of the run cache each time, one file at a time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Transfer:
 
     @classmethod
     def prepare(cls, root: Path, names: Sequence[str]) -> Transfer:
-        """Write the project that pushes the outputs of the stages ``names`` as dvc.lock has them now.
+        """Write the project that pushes the outputs of the stages ``names`` as the lock has them now.
 
         Raises ``DataError`` if a file is not valid, and ``TransientError`` if DVC writes its lock file for too long.
         """

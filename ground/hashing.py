@@ -15,7 +15,7 @@ _CACHE = "__pycache__"  # .dvcignore excludes it too
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Digests of a path: ``md5`` as in dvc.lock (``….dir`` for a folder), ``sha256``, bytes, files of a folder.
+    """Digests of a path: ``md5`` as DVC has it (``….dir`` for a folder), ``sha256``, bytes, files of a folder.
 
     ``links`` names the symbolic links in a folder, which have no part in its digests.
     """

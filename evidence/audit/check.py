@@ -109,13 +109,13 @@ def check(
 ) -> Report:
     """Check ``path`` and everything it depends on, or every stage of dvc.yaml and every ``.dvc`` file.
 
-    Compares the workspace, DVC's cache and the remotes on this machine with the md5 in dvc.lock and the ``.dvc`` files;
-    dvc.lock with itself, dvc.yaml, params.yaml and the records; records with their names and the ledger; source files
-    with the sha256 in the manifest; the log of each remote with itself; signatures with the trusted keys, to which
-    ``keys`` adds files. With ``strict``, a stage without a record that a trusted key signed is an error. ``remote``
-    says how to read remotes on other machines: not, by their listing, or every byte. Raises ``DataError`` if a file
-    that defines the history is missing or broken, or does not contain ``path``, and ``TransientError`` if a remote does
-    not answer.
+    Compares the workspace, DVC's cache and the remotes on this machine with the md5 in the locks and the ``.dvc``
+    files; the locks with themselves, dvc.yaml, params.yaml and the records; records with their names and the ledger;
+    source files with the sha256 in the manifest; the log of each remote with itself; signatures with the trusted keys,
+    to which ``keys`` adds files. With ``strict``, a stage without a record that a trusted key signed is an error.
+    ``remote`` says how to read remotes on other machines: not, by their listing, or every byte. Raises ``DataError``
+    if a file that defines the history is missing or broken, or does not contain ``path``, and ``TransientError`` if a
+    remote does not answer.
     """
     locked, pipeline = history.read_lock(root), read_pipelines(root)
     known = expected.with_missing(locked, pipeline)
@@ -199,7 +199,7 @@ class _Checker:
         elif record is None and stage.cmd:
             # The shipped data was made once, elsewhere: .dvc files name it and git holds them.
             level: Level = "error" if self.strict and not claims.made_once else "note"
-            yield Finding(RECORDS.as_posix(), "no record of the run in dvc.lock", level, (stage.name,))
+            yield Finding(RECORDS.as_posix(), f"no record of the run in {history.MAIN_LOCK}", level, (stage.name,))
 
     def _commit(self, record: Record, stage: Locked) -> Iterator[Finding]:
         commit = record.content["git"]["commit"]

@@ -1,7 +1,7 @@
-"""Every claim of dvc.lock about a stage, compared with the file as it is now and with the record of the run.
+"""Every claim of the lock about a stage, compared with the file as it is now and with the record of the run.
 
-Three witnesses name each command, parameter, input and output: the project now, dvc.lock and the record. If one differs
-from the other two, it is the one that was changed. If the project and dvc.lock agree against the record, both were
+Three witnesses name each command, parameter, input and output: the project now, the lock and the record. If one differs
+from the other two, it is the one that was changed. If the project and the lock agree against the record, both were
 changed after the run.
 """
 
@@ -123,7 +123,9 @@ class Claims:
         if not (files and now.is_folder):
             yield self._finding(where, message + remedy, level, cause="bytes", rank=rank)
             return
-        then = "dvc.lock and the record of the run list" if now.md5 != locked else "the record of the run has"
+        then = (
+            f"{history.MAIN_LOCK} and the record of the run list" if now.md5 != locked else "the record of the run has"
+        )
         for name in sorted(now.files.keys() | files):
             if (digest := now.files.get(name)) is None:
                 yield self._finding(
@@ -132,7 +134,7 @@ class Claims:
             elif digest.md5 != files.get(name):
                 known = f"has {files[name]}" if name in files else "does not list it"
                 message = f"md5 is {digest.md5}, the listing of {path} {known}"
-                message += "; dvc.lock was changed with it" if now.md5 == locked else remedy
+                message += f"; {history.MAIN_LOCK} was changed with it" if now.md5 == locked else remedy
                 yield self._finding(f"{where}/{name}", message, level, cause="bytes", rank=rank)
 
     def _judge(self, what: str, now: Any, locked: Any, recorded: Any, where: str) -> tuple[str, str]:
@@ -152,7 +154,7 @@ class Claims:
         return where, message
 
     def _remedy(self, path: str) -> str:
-        """How to get the bytes back that dvc.lock names."""
+        """How to get the bytes back that the lock names."""
         if self.workspace.is_tracked(path):
             return "; restore it from git, or run the pipeline again"
         return f"; to restore it, delete it and run `dvc checkout {path}`"
@@ -173,7 +175,7 @@ class Claims:
             yield self._finding(path, "is missing; get it with `dvc pull` or `dvc checkout`", cause="missing")
 
     def _size(self, path: str, now: Digest) -> Iterator[Finding]:
-        """The sizes in dvc.lock, of a path whose bytes are as they should be."""
+        """The sizes in the lock, of a path whose bytes are as they should be."""
         found = (now.size, len(now.files) if now.is_folder else None)
         for what, stated, real in zip(("size", "nfiles"), self.stage.sizes.get(path, ()), found, strict=False):
             if stated is not None and stated != real:

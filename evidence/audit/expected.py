@@ -1,4 +1,4 @@
-"""What must be in dvc.lock: every stage of dvc.yaml, and an origin for everything that a stage reads."""
+"""The stages and origins that must exist: every stage of dvc.yaml, and an origin for everything that a stage reads."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def missing(chosen: dict[str, Locked], locked: dict[str, Locked], pipeline: dict
     """The chosen stages that no lock holds."""
     for name in chosen:
         if name not in locked:
-            lock = Path(pipeline[name].file).with_name("dvc.lock").as_posix()
+            lock = Path(pipeline[name].file).with_name(history.MAIN_LOCK).as_posix()
             message = f"lacks stages that {pipeline[name].file} defines: they never ran, or were removed from it"
             yield Finding(lock, message, stages=(name,))
 

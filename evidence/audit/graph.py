@@ -41,10 +41,10 @@ class Node:
 
 
 def trees(paths: Iterable[str], root: Path) -> list[Node]:
-    """The tree behind each path (an out, a file in one, or a folder of outs), from dvc.lock and the records.
+    """The tree behind each path (an out, a file in one, or a folder of outs), from the locks and the records.
 
-    A stage is written once. Nothing is re-hashed; ``check`` does that. Raises ``DataError`` if dvc.lock does not
-    contain a path.
+    A stage is written once. Nothing is re-hashed; ``check`` does that. Raises ``DataError`` if no lock
+    contains a path.
     """
     stages = history.read_lock(root)
     writer = _Writer(root, stages)
@@ -142,5 +142,5 @@ def _record_lines(record: Record) -> list[str]:
 def _params_line(key: str, value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False)
     if len(text) > _LONGEST_PARAMS:
-        text = f"sha256 {digest_of(value)} (values in dvc.lock)"
+        text = f"sha256 {digest_of(value)} (values in {history.MAIN_LOCK})"
     return f"params    {key}: {text}"

@@ -1,4 +1,4 @@
-"""What a run publishes to a remote: the manifest of dvc.lock, and the evidence that it names."""
+"""What a run publishes to a remote: the manifest of the lock, and the evidence that it names."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ def send_evidence(store: Store, evidence: Mapping[str, bytes]) -> None:
 
 
 def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The manifest of the current dvc.lock as a JSON value, and the content of the evidence files by key.
+    """The manifest of the current lock as a JSON value, and the content of the evidence files by key.
 
     ``stages`` are those that a partial run has pushed; ``None`` for all. Keys and forms are those of ``published``.
-    Raises ``DataError`` if dvc.lock cannot be read, or if this user has no key that can sign the manifest.
+    Raises ``DataError`` if the lock cannot be read, or if this user has no key that can sign the manifest.
     """
     outs: dict[str, Any] = {}
     records: dict[str, str] = {}
@@ -120,7 +120,7 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
 
 
 def _lock(root: Path, stages: Collection[str] | None) -> bytes:
-    """The dvc.lock, or one with only these stages."""
+    """The lock, or one with only these stages."""
     if stages is None:
         return (root / MAIN_LOCK).read_bytes()
     content = read_yaml(root / MAIN_LOCK)

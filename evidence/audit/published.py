@@ -3,7 +3,7 @@
 ``publication`` writes it; here it is verified for remotes that are folders on this machine. In ``<remote>/<name>/``,
 ``log/<number>.json`` names a manifest and the entry before it, and ``signatures/<sha256>.dsse`` signs the entry with
 that sha256; ``signatures/<sha256>.<key>.void.dsse`` declares an unsigned entry void. The others are
-``manifests/<sha256>.json``, ``locks/<sha256>.lock`` (the run's dvc.lock), ``records/<stage>/<sha256>.json``, ``.dsse``
+``manifests/<sha256>.json``, ``locks/<sha256>.lock`` (the run's lock), ``records/<stage>/<sha256>.json``, ``.dsse``
 and ``.sig``, ``patches/<sha256>.patch`` and ``keys/<sha256>.pem``.
 """
 
@@ -20,7 +20,7 @@ from pydantic import Field, RootModel
 
 from evidence.audit.findings import Finding
 from evidence.audit.records import signers_of, statement_digest
-from evidence.dvc.history import Locked, Record, read_record
+from evidence.dvc.history import MAIN_LOCK, Locked, Record, read_record
 from evidence.dvc.objects import Objects
 from evidence.dvc.stores import FOLDER, Store
 from evidence.record.ledger import LEDGER, RECORDS, read_ledger
@@ -31,7 +31,7 @@ from evidence.settings import SETTINGS, STATE, VENDOR
 from ground.io import DataError, read_json, sha256_file, write_json
 
 SENT = STATE / "sent.json"
-"""The sha256 of the dvc.lock that this machine last published, by address."""
+"""The sha256 of the lock that this machine last published, by address."""
 SEEN = STATE / "seen.json"
 """The newest entry of a log that this machine has seen, by address."""
 ENTRY_TYPE = f"application/vnd.{VENDOR}.log-entry+json"
@@ -72,11 +72,11 @@ class PublishedOut(Form):
 
 
 class Manifest(Form):
-    """What one run published: the digest of its dvc.lock, its outs, records and statements by stage, the code's state.
+    """What one run published: the digest of its lock, its outs, records and statements by stage, the code's state.
 
     ``patch`` is the sha256 of the uncommitted changes of tracked files, ``key`` the name of the key that signed the
-    entry, ``branch`` ``None`` for a commit without one. A ``partial`` run names only its own stages, in a dvc.lock of
-    its own. A dvc.lock has the parameters. Schema 1 had neither records nor code, schema 2 did not store dvc.lock,
+    entry, ``branch`` ``None`` for a commit without one. A ``partial`` run names only its own stages, in a lock of
+    its own. A lock has the parameters. Schema 1 had neither records nor code, schema 2 did not store the lock,
     schema 3 named neither branch nor profile.
     """
 
@@ -132,7 +132,7 @@ class Published:
         return self.folder / kind / name
 
     def chain(self) -> Iterator[Finding]:
-        """Verify every entry of the log with its signature, manifest, records, dvc.lock and patch."""
+        """Verify every entry of the log with its signature, manifest, records, lock and patch."""
         used: set[str] = set()
         previous = None
         for number, path in enumerate(sorted(self.folder.glob("log/*.json")), start=1):
@@ -224,7 +224,7 @@ class Published:
         return False
 
     def _evidence(self, manifest: Manifest, where: str) -> Iterator[Finding]:
-        """The records, the patch and the dvc.lock that a manifest names."""
+        """The records, the patch and the lock that a manifest names."""
         for stage, digest in manifest.records.items():
             yield from self._record(stage, digest, manifest.statements.get(stage), where)
         named = [("patches", "patch", manifest.patch)] if manifest.patch else []
@@ -268,7 +268,7 @@ class Published:
             manifests = [manifest for manifest in known if manifest.dvc_lock == lock]
             if not manifests:
                 message = (
-                    f"does not hold the run that this machine published last (dvc.lock {_short(lock)}): it was cut"
+                    f"does not hold the run that this machine published last ({MAIN_LOCK} {_short(lock)}): it was cut"
                 )
                 yield Finding(where, message, cause="cut")
             else:
@@ -296,19 +296,19 @@ class Published:
             yield Finding(LEDGER.as_posix(), message, stages=tuple(stage for stage, _ in lost), cause="cut")
 
     def _newest(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
-        """Whether the newest manifest tells the truth about dvc.lock, and the store has its objects."""
+        """Whether the newest manifest tells the truth about the lock, and the store has its objects."""
         if not self.entries:
             return
         manifest = self.entries[-1].manifest
         for path, out in manifest.outs.items() if self.has_objects else ():
             yield from self.objects.missing(out.md5, path, "the newest manifest")
-        lock = self.root / "dvc.lock"
+        lock = self.root / MAIN_LOCK
         if sha256_file(lock) == manifest.dvc_lock:
             outs = {path: md5 for s in locked.values() if s.file == lock.name for path, md5 in s.outs.items()}
             stated = {path: out.md5 for path, out in manifest.outs.items()}
             if differ := {path for path in outs.keys() | stated if outs.get(path) != stated.get(path)}:
                 message = (
-                    f"the newest manifest differs from the dvc.lock that it names: {', '.join(sorted(differ)[:3])}"
+                    f"the newest manifest differs from the {MAIN_LOCK} that it names: {', '.join(sorted(differ)[:3])}"
                 )
                 yield Finding(f"{self.objects.name(self.folder)}/log", message)
 

@@ -30,14 +30,15 @@ from evidence.record.signing import (
     verify,
 )
 from evidence.record.statement import byproducts
+from evidence.settings import FILE
 from ground.io import DataError, parse_json, sha256_file
 
 
 def witness(stage: Locked, records: list[Record], workspace: Workspace) -> Record | None:
-    """The record that speaks about the run in dvc.lock, or ``None``.
+    """The record that speaks about the run in the lock, or ``None``.
 
-    Best is one that agrees with dvc.lock in everything. Otherwise it is one that made one of these outs, one with
-    the same inputs, or one of the run whose files are here: such a record contradicts dvc.lock.
+    Best is one that agrees with the lock in everything. Otherwise it is one that made one of these outs, one with
+    the same inputs, or one of the run whose files are here: such a record contradicts the lock.
     """
     intact = [record for record in records if record.is_intact]
     if made := next((record for record in intact if record.made(stage)), None):
@@ -58,7 +59,7 @@ def witness(stage: Locked, records: list[Record], workspace: Workspace) -> Recor
 
 
 def unreproducible(stage: Locked, records: list[Record]) -> Iterator[Finding]:
-    """Runs with the same inputs as the one in dvc.lock that made other outs, with what differed around them."""
+    """Runs with the same inputs as the one in the lock that made other outs, with what differed around them."""
     attested = next((record for record in records if record.made(stage)), None)
     if attested is None:
         return
@@ -123,7 +124,7 @@ def entered_records(root: Path, stage: str) -> list[Record]:
 
 
 def record_of(root: Path, stage: Locked) -> Record | None:
-    """The newest record that counts as evidence and whose run is the one in dvc.lock; ``None`` if there is none."""
+    """The newest record that counts as evidence and whose run is the one in the lock; ``None`` if there is none."""
     return next((record for record in entered_records(root, stage.name) if record.made(stage)), None)
 
 
@@ -185,7 +186,9 @@ def trusted_keys(root: Path, files: Iterable[Path] = ()) -> dict[str, bytes]:
 
 
 def planted_keys(workspace: Workspace) -> Iterator[Finding]:
-    """The trusted keys that git does not hold: whoever can write to the folder could trust a key of their own."""
+    """The trusted keys and the settings that git does not hold: they decide what a check trusts and reads."""
+    if (workspace.root / FILE).exists() and not workspace.is_committed(FILE.as_posix()):
+        yield Finding(FILE.as_posix(), "has changes that git does not hold; commit them, or restore it from git")
     for path in sorted((workspace.root / TRUSTED).glob("*.pem")):
         name = path.relative_to(workspace.root).as_posix()
         if not workspace.is_committed(name):

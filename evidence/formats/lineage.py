@@ -15,7 +15,7 @@ from typing import Any
 
 from evidence.audit.sources import RAW, sources_of
 from evidence.dvc import history
-from evidence.dvc.history import Locked, Record, known_records
+from evidence.dvc.history import MAIN_LOCK, Locked, Record, known_records
 from evidence.formats.artefacts import Artefact, artefacts, on_disk
 from evidence.record.ledger import RECORDS
 from evidence.record.record import SIGNED
@@ -26,7 +26,7 @@ from ground.io import DataError, parse_json
 
 @dataclass(frozen=True)
 class Run:
-    """One stage of dvc.lock and the record that attests it."""
+    """One stage of a lock and the record that attests it."""
 
     root: Path
     stage: Locked
@@ -172,9 +172,9 @@ class Lineage:
 
 
 def read_lineage(root: Path = Path("."), target: str | None = None, needs_record: bool = True) -> Lineage:
-    """The history behind ``target``, or behind everything that dvc.yaml makes, from dvc.lock and the records here.
+    """The history behind ``target``, or behind everything that dvc.yaml makes, from the locks and the records here.
 
-    ``target`` is an out, a path in one, or either with ``#`` and a JSON pointer. Raises ``DataError`` if dvc.lock
+    ``target`` is an out, a path in one, or either with ``#`` and a JSON pointer. Raises ``DataError`` if a lock
     cannot be read or does not contain the target, or if ``needs_record`` and no stage behind it has a record here.
     """
     stages = history.read_lock(root)
@@ -192,7 +192,7 @@ def read_lineage(root: Path = Path("."), target: str | None = None, needs_record
             runs.append(Run(root, stage, record))
     if not runs and needs_record:
         raise DataError(
-            f"{target or 'dvc.lock'}: no stage behind it has a record here; run the pipeline, or get "
+            f"{target or MAIN_LOCK}: no stage behind it has a record here; run the pipeline, or get "
             "the records of a published run with `pathfinder lineage fetch`"
         )
     sources = sources_of(root) if any(RAW in run.outputs for run in runs) else {}

@@ -1,6 +1,6 @@
 """The guard before anything is taken from a remote: its log must be sound and signed by a trusted key.
 
-An entry names its dvc.lock, which names the objects. Other objects, other entries of the run cache and bytes with
+An entry names its lock, which names the objects. Other objects, other entries of the run cache and bytes with
 another digest are not taken.
 """
 
@@ -64,7 +64,7 @@ class Guard:
         return next((each for each in whole if each.manifest.commit == commit), whole[0])
 
     def lock_file(self, entry: Entry) -> Path:
-        """The run's dvc.lock, whose sha256 the entry names; raises ``DataError`` if the run did not publish it."""
+        """The run's lock, whose sha256 the entry names; raises ``DataError`` if the run did not publish it."""
         path = self.published.file("locks", f"{entry.manifest.dvc_lock}.lock")
         here = self.root / history.MAIN_LOCK
         if entry.manifest.schema_ > 2:
@@ -72,14 +72,16 @@ class Guard:
         if here.exists() and hashlib.sha256(here.read_bytes()).hexdigest() == entry.manifest.dvc_lock:
             return here
         raise DataError(
-            f"entry {entry.number} of remote {self.remote.name} was published without its dvc.lock; publish it again "
+            f"entry {entry.number} of remote {self.remote.name} was published without its lock; publish it again "
             f"with `pathfinder run` at commit {entry.manifest.commit}"
         )
 
     def locked(self, entry: Entry) -> dict[str, Locked]:
-        """The stages of the run's dvc.lock."""
+        """The stages of the run's lock."""
         if entry.digest not in self._locks:
-            self._locks[entry.digest] = history.read_stages(self.lock_file(entry), f"dvc.lock of entry {entry.number}")
+            self._locks[entry.digest] = history.read_stages(
+                self.lock_file(entry), f"{history.MAIN_LOCK} of entry {entry.number}"
+            )
         return self._locks[entry.digest]
 
     def provide_stage(self, stage: Stage) -> bool:

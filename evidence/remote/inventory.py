@@ -1,6 +1,6 @@
-"""The objects that a remote should have: what dvc.lock, the published entries and the listings of folders name.
+"""The objects that a remote should have: what the locks, the published entries and the listings of folders name.
 
-The records add sizes and sha256, which dvc.lock does not name.
+The records add sizes and sha256, which a lock does not name.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from evidence.audit.published import Entry
-from evidence.dvc.history import Locked, Record
+from evidence.dvc.history import MAIN_LOCK, Locked, Record
 from evidence.dvc.stores import object_key
 from ground.hashing import folder_md5
 
@@ -73,7 +73,7 @@ def inventory(
     for stage in locked.values():
         for path, md5 in stage.outs.items():
             at = stage.remotes.get(path)
-            if md5 and (at == name or (at is None and stage.cmd and stage.file == "dvc.lock")):
+            if md5 and (at == name or (at is None and stage.cmd and stage.file == MAIN_LOCK)):
                 add(md5, path, stage.file, at == name)
     return found
 

@@ -20,7 +20,7 @@ from typing import Any, Literal
 from evidence.audit.findings import Finding, listed
 from evidence.audit.published import Entry, Published
 from evidence.dvc import stores
-from evidence.dvc.history import Locked, Record
+from evidence.dvc.history import MAIN_LOCK, Locked, Record
 from evidence.dvc.objects import Objects
 from evidence.dvc.stores import parse_listing
 from evidence.remote import mirror
@@ -92,7 +92,7 @@ class FarObjects:
                 if expected.required:
                     message = f"is missing; it belongs to {expected.path}, which {expected.why} names"
                     yield self._finding(expected, message)
-                elif expected.why == "dvc.lock":
+                elif expected.why == MAIN_LOCK:
                     unpushed.append(expected.path)
             elif expected.size is not None and item.size != expected.size:
                 message = f"has {item.size} bytes, the record of {expected.path} has {expected.size}"
@@ -100,7 +100,7 @@ class FarObjects:
             elif self.full or (item.md5 != expected.md5.removesuffix(".dir") and (item.md5 or _is_listing(expected))):
                 suspects.append((expected, item))
         if unpushed:
-            message = f"dvc.lock names outs that were not pushed: {listed(dict.fromkeys(unpushed))}"
+            message = f"{MAIN_LOCK} names outs that were not pushed: {listed(dict.fromkeys(unpushed))}"
             yield Finding(f"remote {self.name}", message, "note")
         yield from self._read(suspects)
 

@@ -35,7 +35,7 @@ def check(
         bool, typer.Option("--full", help="Like --remote, but read every byte there; an interrupted check resumes.")
     ] = False,
     all_commits: Annotated[
-        bool, typer.Option("--all-commits", help="Check the dvc.lock of every commit against the records instead.")
+        bool, typer.Option("--all-commits", help="Check the lock of every commit against the records instead.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -26,7 +26,7 @@ def diff(left: str, right: str | None, root: Path) -> dict[str, Any]:
     """The causes and consequences of the differences between two sides, as a JSON value.
 
     A side is a revision, the digest of a record, or an out such as a model folder (``models/full@REV``). The default of
-    ``right`` is the current dvc.lock; for a record or an out, it is what its stage would read now. Raises ``DataError``
+    ``right`` is the current lock; for a record or an out, it is what its stage would read now. Raises ``DataError``
     if a side is none of these.
     """
     one, two = sides_of(left, right, root)

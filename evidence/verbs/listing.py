@@ -17,7 +17,7 @@ Rows = list[dict[str, Any]]
 
 
 def rows_of(kind: Kind, root: Path, revision: str | None = None) -> Rows:
-    """One row per stage, out, record or training run; raises ``DataError`` if the revision has no dvc.lock."""
+    """One row per stage, out, record or training run; raises ``DataError`` if the revision has no lock."""
     with at(root, revision) as folder:
         stages = history.read_lock(folder)
         if kind == "outs":
@@ -51,7 +51,7 @@ def _outs(stage: Locked) -> Rows:
 
 def _record(record: Record, stage: Locked) -> dict[str, Any]:
     content = record.content
-    row = {"stage": stage.name, "record": record.digest, "made what dvc.lock has": record.made(stage)}
+    row = {"stage": stage.name, "record": record.digest, f"made what {history.MAIN_LOCK} has": record.made(stage)}
     if not content:
         return row | {"started": None, "seconds": None, "commit": None, "host": None, "flow run": None}
     actor = content.get("actor") or {}

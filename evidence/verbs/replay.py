@@ -85,7 +85,7 @@ class Replayed:
 def replay(name: str, root: Path, revision: str | None = None, say: Callable[[str], None] = print) -> Replayed:
     """Execute a stage (or the run of a record, named by its digest) again and compare its outs with the record's.
 
-    ``revision`` names the dvc.lock whose run is repeated. ``say`` prints the progress. Raises ``DataError`` if this
+    ``revision`` names the lock whose run is repeated. ``say`` prints the progress. Raises ``DataError`` if this
     machine has no record of the run, the run's code was not committed, no store has an input, or the stage fails.
     """
     record = record_named(name, root) or _recorded(name, root, revision)
@@ -108,14 +108,14 @@ def replay(name: str, root: Path, revision: str | None = None, say: Callable[[st
 
 
 def _recorded(name: str, root: Path, revision: str | None) -> Record:
-    """The record of the run in dvc.lock."""
+    """The record of the run in the lock."""
     with at(root, revision) as folder:
         stages = history.read_lock(folder)
         if name not in stages:
-            raise DataError(f"{name}: no such stage in dvc.lock; `{SETTINGS.command} list` lists them")
+            raise DataError(f"{name}: no such stage in {history.MAIN_LOCK}; `{SETTINGS.command} list` lists them")
         found = next((r for r in history.known_records(folder, name) if r.made(stages[name])), None)
     if found is None:
-        message = f"no record of the run in dvc.lock; `{SETTINGS.command} list records` lists its records"
+        message = f"no record of the run in {history.MAIN_LOCK}; `{SETTINGS.command} list records` lists its records"
         raise DataError(f"{name}: this machine has {message}")
     return found
 

@@ -13,12 +13,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from evidence.dvc.history import MAIN_LOCK
 from evidence.dvc.pipeline import PIPELINES
 from evidence.record.environment import git
 from evidence.settings import STATE
 from ground.io import DataError
 
-_DEFINING = {path.with_name(name).as_posix() for path in PIPELINES for name in ("dvc.yaml", "dvc.lock", "params.yaml")}
+_DEFINING = {path.with_name(name).as_posix() for path in PIPELINES for name in (path.name, MAIN_LOCK, "params.yaml")}
 _LINKED = (".dvc", STATE)
 
 

@@ -64,7 +64,7 @@ def _side(text: str | None, root: Path, records: Records) -> Side:
         files = Files(root, text)
         stages = {n: s for n, s in files.stages.items() if s.file == history.MAIN_LOCK or not s.cmd}
         made = {name: record for name, stage in stages.items() if (record := _made(records, stage))}
-        return Side(text or "the current dvc.lock", stages, files, made, text)
+        return Side(text or f"the current {history.MAIN_LOCK}", stages, files, made, text)
     if record := record_named(text, root):
         content = record.content
         stage = Locked(content["stage"], content["cmd"], record.inputs, record.outputs, content["params"])
@@ -79,13 +79,13 @@ def _side(text: str | None, root: Path, records: Records) -> Side:
 
 
 def _now(name: str, root: Path, earlier: Record | None) -> Side:
-    """A stage as it would run now: current parameters, code and environment; data and outs of dvc.lock.
+    """A stage as it would run now: current parameters, code and environment; data and outs of the lock.
 
     Facts that only a running stage knows are taken from ``earlier``.
     """
     locked, defined = history.read_lock(root).get(name), read_pipelines(root).get(name)
     if locked is None or defined is None:
-        raise DataError(f"{name}: not a stage of the current dvc.yaml and dvc.lock; name a second side")
+        raise DataError(f"{name}: not a stage of the current dvc.yaml and {history.MAIN_LOCK}; name a second side")
     params = read_yaml(root / defined.params_file) if defined.params else {}
     rooms = {path: digest_path(root / path) for path in defined.deps if is_code(path) and (root / path).exists()}
     deps = {path: locked.deps.get(path, NONE) for path in defined.deps} | {p: d.md5 for p, d in rooms.items()}

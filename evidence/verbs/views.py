@@ -100,7 +100,7 @@ def _out(path: str, stage: Locked, files: Files, records: list[Record]) -> View:
 
 
 def _record(record: Record, stage: Locked) -> View:
-    known: View = {"digest": record.digest, "made what dvc.lock has": record.made(stage)}
+    known: View = {"digest": record.digest, f"made what {history.MAIN_LOCK} has": record.made(stage)}
     if not record.content:
         return known | {"problem": record.problem}
     times = {key: record.content["times"][key] for key in ("start", "seconds")}

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from evidence.dvc.history import MAIN_LOCK
 from evidence.verbs.targets import Files
 from extras.records.down import TABLES
 from ground.io import DataError
@@ -17,14 +18,14 @@ from pathfinder.reporting.index import schema
 def at(root: Path, rev: str | None) -> Iterator[Path]:
     """Yield a folder with the index and reports/tables.json of a revision; without one, ``root`` itself.
 
-    Raises ``DataError`` if the dvc.lock of the revision has no index, or no store of this machine has its files.
+    Raises ``DataError`` if the lock of the revision has no index, or no store of this machine has its files.
     """
     if rev is None:
         yield root
         return
     files = Files(root, rev)
     if (index := files.md5(schema.INDEX.as_posix())) is None:
-        raise DataError(f"{rev}:dvc.lock: has no {schema.INDEX}; name a later revision")
+        raise DataError(f"{rev}:{MAIN_LOCK}: has no {schema.INDEX}; name a later revision")
     wanted = files.files_of(schema.INDEX.as_posix(), index)
     if tables := files.md5(TABLES.as_posix()):
         wanted[TABLES.as_posix()] = tables

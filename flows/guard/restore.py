@@ -1,4 +1,4 @@
-"""Restore a published run from the remote: its dvc.lock and its outs, as the signed log names them.
+"""Restore a published run from the remote: its lock and its outs, as the signed log names them.
 
 DVC only copies from its cache to the workspace here. What enters the cache passes the guard first.
 """
@@ -45,7 +45,7 @@ class Restored:
         yield f"entry {self.entry} of {self.remote}, signed by key {keys}, commit {(self.commit or 'unknown')[:12]}"
         if self.commit != self.here:
             yield f"this is commit {(self.here or 'unknown')[:12]}: `pathfinder lineage check` names what differs"
-        yield f"dvc.lock: {self.lock}"
+        yield f"{MAIN_LOCK}: {self.lock}"
         yield f"{self.stages} stages restored from {self.objects} objects, each with the digest that the entry names"
         if self.unknown_stages:
             yield f"not in dvc.yaml here, so not restored: {', '.join(self.unknown_stages)}"
@@ -59,7 +59,7 @@ def pull(root: Path, keys: Iterable[Path] = (), force: bool = False) -> Restored
     """Restore the newest published run of this commit or, if there is none, the newest run.
 
     Raises ``DataError`` if the log is not sound or not signed by a trusted key, if an object does not have the digest
-    that the entry names, or if dvc.lock has changes that no published run made and ``force`` is false.
+    that the entry names, or if the lock has changes that no published run made and ``force`` is false.
     """
     require_project(root)
     storage.configure(root)
@@ -90,7 +90,7 @@ def pull(root: Path, keys: Iterable[Path] = (), force: bool = False) -> Restored
 
 
 def _place_lock(root: Path, guard: Guard, entry: Entry, force: bool) -> str:
-    """Put the run's dvc.lock in place; returns what was done."""
+    """Put the run's lock in place; returns what was done."""
     target, content = root / MAIN_LOCK, guard.lock_file(entry).read_bytes()
     if target.exists() and target.read_bytes() == content:
         return "is the run's"

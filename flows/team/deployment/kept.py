@@ -1,6 +1,6 @@
 """The objects that must stay in DVC's cache and remote because a commit, a folder or a published run names them.
 
-A name is any text of the form of an md5 in a dvc.lock, a ``.dvc`` file or a manifest, so a form that this module does
+A name is any text of the form of an md5 in a lock, a ``.dvc`` file or a manifest, so a form that this module does
 not know keeps too much, not too little.
 """
 
@@ -29,7 +29,7 @@ def in_text(content: bytes) -> set[str]:
 
 
 def in_folder(root: Path) -> set[str]:
-    """The objects that dvc.lock and ``.dvc`` files in a folder name, committed or not."""
+    """The objects that locks and ``.dvc`` files in a folder name, committed or not."""
     locks = [root / file.with_name(MAIN_LOCK) for file in PIPELINES]
     return {md5 for path in (*locks, *pointers(root)) if path.is_file() for md5 in in_text(path.read_bytes())}
 
@@ -43,7 +43,7 @@ def in_history(repository: Path) -> set[str]:
         raise DataError(f"{repository}: is a shallow clone, so older commits are unknown; run `git fetch --unshallow`")
     # Every version of a file is new to some commit and one of its parents, so the changes name all of them.
     raw = ["--raw", "--no-abbrev", "--no-renames", "-m", "--root", "--format="]
-    changes = git.run(repository, "log", "--all", "--reflog", "--full-history", *raw, "--", "*dvc.lock", "*.dvc")
+    changes = git.run(repository, "log", "--all", "--reflog", "--full-history", *raw, "--", f"*{MAIN_LOCK}", "*.dvc")
     blobs = {line.split()[3] for line in changes.splitlines() if line.startswith(b":")}
     present = sorted(blob for blob in blobs if blob.strip(b"0"))
     return in_text(git.run(repository, "cat-file", "--batch", given=b"".join(blob + b"\n" for blob in present)))

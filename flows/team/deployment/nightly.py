@@ -3,7 +3,7 @@
 The working folder is never touched. With ``flows.team.deploy up`` the clone in ``.pathfinder/nightly/`` stays between
 nights, with its cache, journals and checkpoints, so an interrupted run resumes. On a team's server the worker deletes
 it with the folder of the run; then ``pull`` restores published stages, and journals and checkpoints come from the
-remote. The run branch holds ``dvc.lock``, ``params.yaml`` and ``metrics/summary.json``. A branch is only ever created,
+remote. The run branch holds the lock, ``params.yaml`` and ``metrics/summary.json``. A branch is only ever created,
 so no run can lose the work of another one.
 """
 
@@ -64,7 +64,7 @@ def nightly(
     pull: bool = False,
     jobs: Jobs = 0,
 ) -> State[Any]:
-    """Run a branch's head in a clone and commit dvc.lock, parameters and metrics to a new run branch.
+    """Run a branch's head in a clone and commit the lock, parameters and metrics to a new run branch.
 
     Args:
         branch: The branch whose head is run.

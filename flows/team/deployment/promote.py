@@ -67,7 +67,7 @@ def promote(
 ) -> State[Any]:
     """Move a branch forward to a run branch if the gates pass; otherwise the run fails with the reasons.
 
-    The gates: only results differ from the target, the remote has a published run with this dvc.lock, every
+    The gates: only results differ from the target, the remote has a published run with this lock, every
     expectation of the validation stages was met, and no benchmark falls too far.
 
     Args:

@@ -2,7 +2,7 @@
 
 Each output is a Prefect asset, such as ``dvc://pathfinder-prm/artifacts/steps``. Prefect's engine emits such events
 from the ``AssetContext`` of a task with ``@materialize``. This module makes a context per stage, because a stage that
-is up to date has no task. The events repeat dvc.lock and the records; nothing reads them to decide anything.
+is up to date has no task. The events repeat the lock and the records; nothing reads them to decide anything.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Assets:
     def emit(self, names: Iterable[str], state: str) -> None:
         """Emit one event per output of the stages ``names``, whose outputs are current because of ``state``.
 
-        A dvc.lock that cannot be read gives no events: they must not fail a stage that succeeded.
+        A lock that cannot be read gives no events: they must not fail a stage that succeeded.
         """
         try:
             with dvc_lock(self._root):

@@ -17,11 +17,11 @@ from flows.graph import Graph
 from ground.io import DataError, atomic_file
 
 Outs = list[dict[str, Any]]
-"""Outs as dvc.lock has them: path, md5, size."""
+"""Outs as the lock has them: path, md5, size."""
 
 
 def needed(root: Path, graph: Graph, name: str) -> dict[str, Outs]:
-    """The outs that a stage reads, by the stage that made them, as dvc.lock has them now."""
+    """The outs that a stage reads, by the stage that made them, as the lock has them now."""
     deps, locked = graph.stages[name].deps, entries(root)
     found = {other: _read(locked[other]["outs"], deps) for other in sorted(graph.upstream[name]) if other in locked}
     return {other: outs for other, outs in found.items() if outs}

@@ -109,7 +109,7 @@ def receive(root: Path, name: str, made: Made, address: str) -> None:
 
 
 def compare(root: Path, name: str, made: Made) -> None:
-    """Raise ``DataError`` unless dvc.lock here has the outs that the worker named."""
+    """Raise ``DataError`` unless the lock here has the outs that the worker named."""
     outs = read_stages(root / MAIN_LOCK, MAIN_LOCK)[name].outs
     if outs != made.outs:
         other = sorted(path for path in {*outs, *made.outs} if outs.get(path) != made.outs.get(path))
@@ -118,7 +118,7 @@ def compare(root: Path, name: str, made: Made) -> None:
 
 
 def _run_cache_entry(root: Path, stage: Locked) -> tuple[Path, Path]:
-    """DVC's cache, and the entry of its run cache that states the same as dvc.lock."""
+    """DVC's cache, and the entry of its run cache that states the same as the lock."""
     cache, digests = cache_of(root), {*stage.outs.values(), *stage.deps.values()}
     for path in run_cache_entries(cache):
         if all(md5 in path.read_text(encoding="utf-8") for md5 in digests):

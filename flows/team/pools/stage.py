@@ -67,7 +67,7 @@ def stage(
         name: The stage.
         commit: The commit whose code runs; git's origin has it.
         params: The text of params.yaml; empty for the commit's own.
-        inputs: The outs of the stages before it, as dvc.lock has them, by stage.
+        inputs: The outs of the stages before it, as the lock has them, by stage.
         force: Run the stage even if its result for these inputs is known.
         remote: Where the flow stores results; the worker must use the same place.
         parent: The flow run that waits for the stage.

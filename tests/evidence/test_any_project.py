@@ -1,0 +1,52 @@
+"""Evidence serves projects that are not ours: recorded, published, checked, and tampered with in every way."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ground.io import sha256_file
+from tests.evidence.foreign import EXAMPLE, SHELL, run_in, write_project
+
+FILES = {"example": EXAMPLE, "shell": SHELL}
+
+
+@pytest.fixture(scope="module", params=FILES)
+def foreign(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project after its run, with the evidence published."""
+    project: Path = tmp_path_factory.mktemp(request.param) / "project"
+    project.mkdir()
+    write_project(project, FILES[request.param])
+    return project
+
+
+def test_a_recorded_and_published_project_is_sound(foreign: Path) -> None:
+    report = json.loads(run_in(foreign, "python", "-m", "evidence", "check", "--strict", "--json"))
+    assert report["findings"] == []
+    assert report["stages"] == report["attested"] >= 2
+    assert len(report["keys"]) == 1
+    assert report["read"] == ["workspace", "cache", "remote storage"]
+    assert not (foreign / ".pathfinder").exists()
+
+
+def test_every_tampering_is_found_and_the_broken_link_named(foreign: Path) -> None:
+    found = json.loads(run_in(foreign, "python", "-m", "tests.evidence.foreign"))
+    assert len(found) >= 60
+    assert [
+        (name, expected, says) for name, expected, says in found if not any(expected in text for text in says)
+    ] == []
+
+
+def test_a_record_names_the_program_and_its_words(foreign: Path) -> None:
+    if not (foreign / "src/count.sh").exists():
+        pytest.skip("one project is enough")
+    (path,) = (foreign / ".evidence/lineage/count").glob("*.json")
+    record = json.loads(path.read_text())
+    assert record["notes"]["program"] == {"name": "sh", "sha256": sha256_file(Path(shutil.which("sh") or "").resolve())}
+    assert record["cmd"] == "python -m evidence record -- sh src/count.sh 'two words' words"
+    assert (foreign / "words/title.txt").read_text() == "two words\n"
+    assert record["unlisted_modules"] == {}
+    assert [stage["stage"] for stage in json.loads(run_in(foreign, "python", "-m", "evidence", "list", "--json"))]
