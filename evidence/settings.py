@@ -48,7 +48,8 @@ class Settings(Form):
     ``name`` names the folder for the state of this machine (``.name``), the folder in a remote, the key's folder below
     the user's configuration, and the variables (``NAME_SIGNING_KEY``); ``vendor`` (default: ``name``) the types of
     signed documents; ``command`` the command in messages. Of the ``pipelines`` the first is the project's; the others
-    made shipped data once. Dependencies in the folders ``code`` are code. ``locks`` holds pinned packages (``*.lock``),
+    made shipped data once. The project's Python ``packages`` belong to the code of a stage that
+    imports them. Dependencies in the folders ``code`` are code. ``locks`` holds pinned packages (``*.lock``),
     ``keys`` the public keys that the project trusts, ``models`` the outs that get a signature of their own. ``sources``
     is a manifest of downloaded files (``ground.manifest``). ``tables`` is a JSON file with results by ``system`` and
     ``metrics`` the beginning of the paths of JSON files with figures, which ``diff`` compares.
@@ -58,6 +59,7 @@ class Settings(Form):
     vendor: str = ""
     command: str = "python -m evidence"
     pipelines: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] = ("dvc.yaml",)
+    packages: Annotated[tuple[str, ...], Field(strict=False)] = ()
     code: Annotated[tuple[str, ...], Field(strict=False)] = ()
     locks: str = "locks"
     keys: str = "keys"

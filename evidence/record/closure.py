@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from evidence.settings import SETTINGS
 from ground.io import DataError
 
 _COMMAND = re.compile(r"python -m ([a-z0-9_.]+)(?: |$)")
@@ -35,16 +36,20 @@ def code_of(cmd: str, root: Path = Path(".")) -> tuple[str, ...]:
 def import_closure(module: str, root: Path = Path(".")) -> tuple[str, ...]:
     """Every project file that importing ``module`` can run, including each package's ``__init__.py``, sorted.
 
+    The project's packages are those in its settings and the package of ``module``: a file that takes the place of an
+    installed package is none of them.
+
     Raises ``DataError`` if ``root`` does not contain the module or a file of the closure cannot be parsed.
     """
-    waiting = _files_of(module, root)
+    tops = {module.partition(".")[0], *SETTINGS.packages}
+    waiting = _files_of(module, root, tops)
     if not _is_here(module, root):
         raise DataError(f"{module}: no such module below {root.resolve().name}/; correct the stage's cmd in dvc.yaml")
     found = set(waiting)
     while waiting:
         path = waiting.pop()
         for name in imported_names(root / path, root):
-            new = [file for file in _files_of(name, root) if file not in found]
+            new = [file for file in _files_of(name, root, tops) if file not in found]
             found.update(new)
             waiting += new
     return tuple(sorted(found))
@@ -75,9 +80,11 @@ def imported_names(path: Path, root: Path = Path(".")) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
-def _files_of(module: str, root: Path) -> list[str]:
-    """The module's own file and the packages above it; empty for a module outside the project."""
+def _files_of(module: str, root: Path, tops: set[str]) -> list[str]:
+    """The module's own file and the packages above it; empty for a module that is not below one of ``tops``."""
     parts = module.split(".")
+    if parts[0] not in tops:
+        return []
     levels = ["/".join(parts[: i + 1]) for i in range(len(parts))]
     candidates = [*(f"{name}/__init__.py" for name in levels), f"{levels[-1]}.py"]
     return [name for name in candidates if (root / name).is_file()]

@@ -31,7 +31,8 @@ def whole_app() -> typer.Typer:
 def verbs(command: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """The words of every verb, such as ("lineage", "up"), and its command."""
     command = command or get_command(whole_app())
-    for name, inner in command.commands.items():
+    for name in command.list_commands(None):  # which joins the verbs of the other wings
+        inner = command.commands[name]
         if hasattr(inner, "commands"):
             yield from verbs(inner, (*words, name))
         else:
