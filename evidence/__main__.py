@@ -44,7 +44,7 @@ def publish(
     from evidence.dvc.stores import remote_of
 
     found = remote_of(Path(), remote)
-    address = found.address if found.folder is None else str(found.folder)
+    address = found.address_from(Path())
     commit = publication.publish(Path(), address, endpoint=found.endpoint)
     shown = {"remote": found.name, "address": address, "entry": commit.number}
     show(shown, as_json, [f"entry {commit.number} of the log of remote {found.name} ({address})"])

@@ -57,6 +57,13 @@ class Store:
     is_default: bool = False
     endpoint: str = ""
 
+    def address_from(self, root: Path) -> str:
+        """The address as this machine remembers it: that of a folder is relative to the project if it is inside."""
+        if self.folder is None:
+            return self.address
+        inside = self.folder.is_relative_to(root.resolve())
+        return self.folder.relative_to(root.resolve()).as_posix() if inside else str(self.folder)
+
 
 def stores(root: Path) -> list[Store]:
     """DVC's cache and every remote of DVC's configuration: the machine's, the user's and the project's.

@@ -19,7 +19,7 @@ from evidence.dvc import history
 from evidence.dvc.history import Locked, LockEntry
 from evidence.dvc.objects import Objects
 from evidence.dvc.pipeline import Stage, value_at
-from evidence.dvc.stores import FOLDER, Store, run_cache_entries, stores
+from evidence.dvc.stores import FOLDER, Store, remote_of, run_cache_entries
 from evidence.record.schema import validated
 from evidence.record.signing import key_id, own_public_keys
 from evidence.remote import mirror
@@ -39,7 +39,7 @@ class Guard:
     """
 
     def __init__(self, root: Path, keys: Iterable[Path] = (), name: str | None = None) -> None:
-        self.root, self.remote = root, _chosen(root, name)
+        self.root, self.remote = root, remote_of(root, name)
         self.keys = trusted_keys(root, keys)
         self.store, self.folder = _opened(root, self.remote)
         if self.remote.folder is None and (found := mirror.refresh(root, self.remote, self.store).findings):
@@ -141,15 +141,8 @@ class Guard:
                     f"{FOLDER}/keys/ in the remote with what the runner says its key is, and name the key with "
                     "--key FILE or commit it to infra/keys/"
                 )
-            remember_entry(self.root, self._address(), newest.number, newest.digest)
+            remember_entry(self.root, self.remote.address_from(self.root), newest.number, newest.digest)
         return [entry for entry in entries if entry.signers]
-
-    def _address(self) -> str:
-        """The remote as ``seen.json`` names it: relative to the project where that is possible."""
-        folder, root = self.remote.folder, self.root.resolve()
-        if folder is None:
-            return self.remote.address
-        return folder.relative_to(root).as_posix() if folder.is_relative_to(root) else str(folder)
 
 
 def void(root: Path, number: int, name: str | None = None) -> tuple[str, str]:
@@ -159,7 +152,7 @@ def void(root: Path, number: int, name: str | None = None) -> tuple[str, str]:
     everyone who trusts the key, the entry counts as not written. Raises ``DataError`` if there is no such entry, if it
     is signed, or if this user has no usable key.
     """
-    remote = _chosen(root, name)
+    remote = remote_of(root, name)
     store, _ = _opened(root, remote)
     entry = store.read(f"{FOLDER}/log/{number:08d}.json")
     if f"{FOLDER}/{signature(entry)[0]}" in store.keys(f"{FOLDER}/signatures/"):
@@ -178,22 +171,14 @@ def fetch_pointer(root: Path, pointer: str) -> None:
     """
     found = history.read_pointer(root, root / pointer)
     for path, md5 in found.outs.items():
-        store, _ = _opened(root, _chosen(root, found.remotes.get(path)))
+        store, _ = _opened(root, remote_of(root, found.remotes.get(path)))
         Fetcher(root, store, {}).provide({path: md5})
 
 
 def fetch_outs(root: Path, outs: Mapping[str, str], parts: Collection[str] = ()) -> int:
     """Get outs, whose md5 a trusted party stated, from the default remote into the cache; see ``Fetcher.provide``."""
-    store, _ = _opened(root, _chosen(root, None))
+    store, _ = _opened(root, remote_of(root, None))
     return Fetcher(root, store, {}).provide(outs, parts)
-
-
-def _chosen(root: Path, name: str | None) -> Store:
-    remotes = [each for each in stores(root) if each.name != "cache"]
-    for each in remotes:
-        if each.name == name or (name is None and each.is_default):
-            return each
-    raise DataError(f".dvc/config: no remote {name or 'is the default'}; `dvc remote list` shows the remotes")
 
 
 def _opened(root: Path, remote: Store) -> tuple[sources.Store, Path]:
