@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from evidence.audit.graph import RAW
+from evidence.audit.sources import RAW
 from evidence.dvc import history
 from evidence.formats.artefacts import MODELS, Artefact, media_type
 from evidence.formats.identifiers import LICENCE, PROJECT, package_url, uuid_of
