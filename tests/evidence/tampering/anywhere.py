@@ -173,7 +173,12 @@ def _log() -> Named:
 
     yield "swap a public key in the remote", other_public_key
     for path, harm in ((SENT, flip), (LEDGER, flip), (LEDGER, Path.unlink), (FILE, truncate)):
-        yield f"{harm.__name__} {path}", on_file(path.as_posix(), harm)
+        yield f"{harm.__name__} {path}", partial(in_state, path=path, harm=harm)
+
+
+def in_state(project: Path, path: Path, harm: Callable[[Path], object]) -> str:
+    harm(project / path)
+    return path.as_posix()
 
 
 def with_lock(project: Path, edit: Callable[[dict[str, Any]], object], expected: str) -> str:
@@ -186,7 +191,7 @@ def set_param(project: Path, stage: str, key: str) -> str:
         (values,) = stages[stage]["params"].values()
         values[key] = "other"
 
-    return with_lock(project, edit, f"params.yaml: {key} is")
+    return with_lock(project, edit, f"dvc.lock: {key} is")
 
 
 def poison(project: Path, store: str) -> str:
