@@ -23,7 +23,7 @@ from pathfinder.core.manifest import downloaded_sources
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
 from pathfinder.pages.page import files_of, to_html, to_markdown
-from pathfinder.reporting.cards.card import card_of
+from pathfinder.reporting.card import card_of
 from pathfinder.reporting.contents import page_of, systems_only, with_files
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.exports import plots_of, summary_of, tables_of

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 from ground.io import digest_of
-from pathfinder.pages.page import Block, Listing, Page, Section, Table, Text, files_of
-from pathfinder.reporting import account, details, plots, record_flow, tables
+from pathfinder.pages.page import Block, Browser, Figure, Fold, Listing, Page, Section, Table, Text, files_of
+from pathfinder.reporting import account, paper_tables, plots, record_flow, tables
 from pathfinder.reporting.claims import answers, claims, claims_as_published, findings
 from pathfinder.reporting.evidence import Evidence
+from pathfinder.reporting.faults import caught
 from pathfinder.reporting.mistakes import worst_mistakes
 from pathfinder.reporting.names import MISSING, PRMBENCH, PROCESSBENCH, SEARCH, TABLES, TEXTS, Benchmark
-from pathfinder.reporting.opening.answer import opening
-from pathfinder.reporting.opening.faults import caught
-from pathfinder.reporting.opening.toy import marked
+from pathfinder.reporting.opening import opening
 from pathfinder.reporting.origins import said
 
+TOY = "toy: "
 TITLE = "Error typing for smarter rewards: reproduction report"
 CLAIMS = "The paper's claims, tested here"
 PAPER = "The paper's tables and ours"
@@ -40,23 +40,19 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     predictions = {name: evidence.rows(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()}
     files = {name: evidence.files(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()}
     paper: list[Block] = [*map(Text, TEXTS["paper" if is_comparable else "paper_elsewhere"].values())]
-    paper += tables.paper_tables(results, is_comparable)
-    paper += [plots.paper_performance(results, is_comparable), plots.paper_scale(results, is_comparable)]
+    paper += paper_tables.paper_tables(results, is_comparable)
+    paper += [paper_tables.performance(results, is_comparable), paper_tables.scale(results, is_comparable)]
     measured: dict[str, list[Block]] = {
         "Results": [tables.headline(results, lines), *plots.performance(lines), *tables.each_run(results)],
         "What the flags catch": caught(evidence),
         "Worst mistakes": worst_mistakes(evidence.processbench_items, predictions, files),
         CLAIMS: [*claims(evidence, tested), *claims_as_published(evidence), *answers(evidence, tested)],
-        "ProcessBench": [
-            *tables.by_part(results, PROCESSBENCH),
-            *_compared(evidence, PROCESSBENCH),
-            *details.processbench(results),
-        ],
-        "PRMBench": [*tables.by_part(results, PRMBENCH), *_compared(evidence, PRMBENCH), *details.prmbench(results)],
-        "Search": [*tables.search(results), *_compared(evidence, SEARCH), *details.search(results)],
+        "ProcessBench": _on(evidence, PROCESSBENCH),
+        "PRMBench": _on(evidence, PRMBENCH),
+        "Search": _on(evidence, SEARCH),
         "Score against data": plots.our_scale(results, lines),
         "How good the rewards are": [
-            *details.stopped_early(results, "no reward curves on ProcessBench"),
+            *tables.stopped_early(results, "no reward curves on ProcessBench"),
             *(block for name, found in evidence.rewards.items() for block in plots.reward_quality(name, found)),
         ],
         PAPER: paper,
@@ -71,7 +67,7 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     }
     sections = _sections(measured)
     if evidence.is_toy:
-        sections = [*map(marked, sections)]
+        sections = [*map(_marked, sections)]
     sections += _sections(data)
     absent = [title for title, blocks in (measured | data).items() if blocks and _is_missing(blocks)]
     return Page(TITLE, lead, [*sections, Section("Where everything is", _places(absent))])
@@ -130,6 +126,12 @@ def systems_only(page: Page) -> Page:
     return Page(page.title, page.blocks, [section for section in page.sections if section.title in _SYSTEMS])
 
 
+def _on(evidence: Evidence, benchmark: Benchmark) -> list[Block]:
+    """Scores, comparisons and details of a benchmark."""
+    results = evidence.results
+    return [*tables.scores(results, benchmark), *_compared(evidence, benchmark), *tables.details(results, benchmark)]
+
+
 def _compared(evidence: Evidence, benchmark: Benchmark) -> list[Block]:
     """One sentence per comparison on a benchmark, below a note on their intervals; empty without comparisons."""
     found = [one for one in evidence.compared if one.benchmark == benchmark.title]
@@ -140,3 +142,24 @@ def _compared(evidence: Evidence, benchmark: Benchmark) -> list[Block]:
         f"“{CLAIMS}” and, for all comparisons, in {TABLES}."
     )
     return [Text(note), Listing(sentences)] if sentences else []
+
+
+def _marked(section: Section) -> Section:
+    """The section with ``TOY`` before each row and entry of what was measured here, and a mark before captions."""
+    return replace(section, blocks=[_marked_block(block) for block in section.blocks])
+
+
+def _marked_block(block: Block) -> Block:
+    match block:
+        case Table():
+            measured = range(len(block.rows)) if block.measured is None else block.measured
+            rows = [(f"{TOY}{row[0]}", *row[1:]) if place in measured else row for place, row in enumerate(block.rows)]
+            return replace(block, rows=rows)
+        case Figure() if block.is_measured:
+            return replace(block, caption=f"Toy sets: {block.caption}")
+        case Browser():
+            return Browser([replace(entry, summary=f"{TOY}{entry.summary}") for entry in block.entries])
+        case Fold():
+            return replace(block, blocks=[_marked_block(inner) for inner in block.blocks])  # type: ignore[misc]
+        case _:
+            return block

@@ -11,7 +11,7 @@ from pathfinder.pages.origins import Origin
 from pathfinder.pages.page import Block, Browser, Fold, Text
 from pathfinder.pages.picture import picture_of
 from pathfinder.reporting.names import MISSING
-from pathfinder.reporting.opening.answer import typed
+from pathfinder.reporting.opening import typed
 from pathfinder.reporting.origins import from_files
 
 _EACH = 3

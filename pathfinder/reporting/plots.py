@@ -1,25 +1,18 @@
-"""The report's charts: systems with intervals, the paper's figures, score against data, and the quality of rewards."""
+"""The report's charts: systems with intervals, score against data, and the quality of rewards."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from pathfinder.benchmarks import paper
 from pathfinder.pages.origins import Sourced
 from pathfinder.pages.page import Block, Figure, Table
-from pathfinder.pages.svg import Bar, dot_chart, interval_chart, line_chart, scatter_chart
+from pathfinder.pages.svg import Bar, interval_chart, line_chart
 from pathfinder.reporting.calibration import FEWEST, Rewards, area, bins, brier, calibration_error, roc, thinned
-from pathfinder.reporting.cells import mean, scale_points, seeds
+from pathfinder.reporting.cells import scale_points
 from pathfinder.reporting.names import BENCHMARKS, name_of
-from pathfinder.reporting.origins import from_files, of_paper, said
-from pathfinder.reporting.results import Line, Results, Score, as_published
+from pathfinder.reporting.origins import from_files, said
+from pathfinder.reporting.results import Line, Results, Score
 
-# Systems whose spelling differs between the paper's tables.
-_SAME = {
-    "Lemma-PRM800k-7B": "Llemma-PRM800K-7B",
-    "RLHFlow-PRM-Mistral-8B": "RLHFlow-Mistral-8B",
-    "RLHFlow-PRM-DeepSeek-8B": "RLHFlow-DeepSeek-8B",
-}
 Curve = list[tuple[float, float]]
 _DIAGONAL: Curve = [(0.0, 0.0), (1.0, 1.0)]
 
@@ -45,53 +38,6 @@ def performance(lines: Sequence[Line]) -> list[Block]:
         caption = f"{bench.title[0].upper()}{bench.title[1:]} with 95 % intervals. Baselines are hollow."
         charts += [Figure(interval_chart(bars, "percent"), words, caption)] if bars else []
     return charts
-
-
-def paper_performance(results: Results, is_comparable: bool) -> Figure:
-    """The paper's figure "Performance comparison", with our systems under the published rules if comparable."""
-    rows: dict[str, dict[str, float]] = {}
-    for bench in BENCHMARKS:
-        for place, row in enumerate(bench.table.rows):
-            if ("7B" in row.name or "8B" in row.name) and " w/o " not in row.name:
-                printed = of_paper(bench.table.label, place, row.values)
-                rows.setdefault(_SAME.get(row.name, row.name), {})[bench.title] = printed[-1]
-    for bench in BENCHMARKS if is_comparable else ():
-        published = results.read(bench, as_published)
-        for members in results.systems:
-            if (value := mean(each.headline for each in seeds(members, published))) is not None:
-                rows.setdefault(f"ours: {name_of(members[0])}", {})[bench.title] = value
-    words = (f"{name}: " + ", ".join(f"{b} {value:.1f}" for b, value in row.items()) for name, row in rows.items())
-    caption = _paper_caption("Performance comparison", is_comparable)
-    figures = [value for row in rows.values() for value in row.values()]
-    return Figure(dot_chart(rows, "percent"), said(f"{'; '.join(words)}.", figures), caption, is_comparable)
-
-
-def paper_scale(results: Results, is_comparable: bool) -> Figure:
-    """The paper's figure of PRMScore by data scale, with our systems under the published rules if comparable."""
-    sizes = {row.name: size for row in paper.PROCESSBENCH.rows if (size := _size(row.samples))}
-    scores = {
-        _SAME.get(row.name, row.name): of_paper(paper.PRMBENCH.label, place, row.values)[-1]
-        for place, row in enumerate(paper.PRMBENCH.rows)
-    }
-    others = [(size, scores[name], name) for name, size in sizes.items() if name in scores and "PathFinder" not in name]
-    theirs = [
-        (_size(row.samples) or 1.0, of_paper(paper.SCALE_LABEL, place, row.values)[1], f"{row.name} {row.samples}")
-        for place, row in enumerate(paper.SCALE)
-    ]
-    series = {"other PRMs": others, "the paper's PathFinder-PRM": theirs}
-    points = scale_points(results, as_published) if is_comparable else []
-    if ours := [(float(n), values[1], name_of(run)) for run, n, _, values in points if values[1]]:
-        series["ours"] = ours
-    words = (f"{name} {x:,.0f} samples {y:.1f}" for line in series.values() for x, y, name in line)
-    caption = _paper_caption("PRMScore by number of training samples", is_comparable)
-    figures = [y for line in series.values() for _, y, _ in line]
-    chart = scatter_chart(series, "training samples", "PRMScore")
-    return Figure(chart, said(f"{'; '.join(words)}.", figures), caption, is_comparable)
-
-
-def _paper_caption(title: str, is_comparable: bool) -> str:
-    ours = ", with our systems as published" if is_comparable else ""
-    return f"{title} (the paper's figure, drawn from its tables{ours})."
 
 
 def our_scale(results: Results, lines: Sequence[Line]) -> list[Block]:
@@ -158,9 +104,3 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
             rows,
         ),
     ]
-
-
-def _size(text: str) -> float | None:
-    """``~350K`` as a number; ``None`` for an unknown size."""
-    unit = {"K": 1e3, "M": 1e6}.get(text[-1:])
-    return float(text.strip("~KM")) * unit if unit else None

@@ -1,23 +1,26 @@
-"""The report's tables of scores: our systems by part of each benchmark, and the paper's tables with our rows."""
+"""The tables of scores on each benchmark, and the details behind the scores."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pathfinder.benchmarks import paper
+from pathfinder.benchmarks.metrics import ProcessBench
 from pathfinder.core.metrics import Measured
-from pathfinder.pages.page import Block, Fold, Table, Text
+from pathfinder.core.runs import Run
+from pathfinder.pages.page import Block, Figure, Fold, Table, Text
+from pathfinder.pages.svg import line_chart
 from pathfinder.policy.choosing import RULES
+from pathfinder.policy.metrics import Details
 from pathfinder.reporting import cells, names
-from pathfinder.reporting.names import PROCESSBENCH, SEARCH, Benchmark, label, name_of
-from pathfinder.reporting.origins import made, of_paper, sizes_of_paper
-from pathfinder.reporting.results import Line, Results, as_published, repaired
+from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark, label, name_of
+from pathfinder.reporting.origins import in_percent, said
+from pathfinder.reporting.results import Line, Results
 
 _RULES = {"both": "rule both", "pass1": "rule pass 1", "official": "rule official"}
-_PUBLISHED_RULES = _RULES | {"authors": "its authors' rule", "benchmark": "the benchmark's rule"}
-AS_PUBLISHED, GRADED_AS_PUBLISHED, REPAIRED = "as published", "graded as published", "repaired"
+PUBLISHED_RULES = _RULES | {"authors": "its authors' rule", "benchmark": "the benchmark's rule"}
 _TWO_PASSES = "both passes; a step is incorrect if its reward, given the two predicted labels, is below one half"
-_TITLES = tuple(benchmark.title for benchmark in names.BENCHMARKS)
+TITLES = tuple(benchmark.title for benchmark in names.BENCHMARKS)
 Row = tuple[str, list[float | None]]
 
 
@@ -39,7 +42,18 @@ def headline(results: Results, lines: Sequence[Line]) -> Table:
     return Table(caption, ("system", *names.COLUMNS.values()), rows, emphasis)
 
 
-def by_part(results: Results, benchmark: Benchmark) -> list[Block]:
+def scores(results: Results, benchmark: Benchmark) -> list[Block]:
+    """The scores on each part of a benchmark."""
+    return _searches(results) if benchmark is SEARCH else _by_part(results, benchmark)
+
+
+def details(results: Results, benchmark: Benchmark) -> list[Block]:
+    """What is behind the scores on a benchmark."""
+    found = {PROCESSBENCH: _processbench_details, PRMBENCH: _prmbench_details, SEARCH: _search_details}
+    return found[benchmark](results)
+
+
+def _by_part(results: Results, benchmark: Benchmark) -> list[Block]:
     """The scores on each part of ProcessBench or PRMBench, by rule: our systems, published PRMs and baselines."""
     found, columns = results.benchmarks[benchmark], benchmark.table.columns
     rows: list[Row] = []
@@ -50,33 +64,34 @@ def by_part(results: Results, benchmark: Benchmark) -> list[Block]:
                 rows.append((f"{label(members)}, {title}", cells.scores_of(members, by_run, columns)))
     for name, published in results.published[benchmark].items():
         for rule, metrics in (published.rules or {"authors": published}).items():
-            title = f"{results.titles(name)[0]}, {_PUBLISHED_RULES.get(rule, rule)}"
-            rows.append((title, _scores(metrics, columns)))
+            title = f"{results.titles(name)[0]}, {PUBLISHED_RULES.get(rule, rule)}"
+            rows.append((title, scores_in(metrics, columns)))
     for name, baseline in results.baselines(benchmark).items():
-        rows.append((f"baseline: {name.replace('_', ' ')}", _scores(baseline, columns)))
+        rows.append((f"baseline: {name.replace('_', ' ')}", scores_in(baseline, columns)))
     return _table(results, benchmark, rows)
 
 
-def search(results: Results) -> list[Block]:
+def _searches(results: Results) -> list[Block]:
     """Accuracy on each set: the policy without search, the random pick, guided search and best of n."""
     found, columns = results.search, paper.SEARCH.columns
     rows: list[Row] = []
     if (sample := results.sample) is not None:
         rows += [(figure, [sample.score(figure, column) for column in columns]) for figure in results.sampled]
     if (control := found.get(names.CONTROL)) is not None:
-        rows.append(("random pick (control)", _scores(control, columns)))
+        rows.append(("random pick (control)", scores_in(control, columns)))
     for members in cells.measured(results, SEARCH):
         rows.append((f"{label(members)}, guided search", cells.scores_of(members, found, columns)))
         chosen = [best for run in members if (best := found[run.name].best_of_n)]
         for rule, (way, score) in RULES.items():
-            if values := _known([cells.mean(best.score(rule, column) for best in chosen) for column in columns]):
+            if values := known([cells.mean(best.score(rule, column) for best in chosen) for column in columns]):
                 rows.append((f"{label(members)}, {way} n by {score}", values))
     for name, metrics in results.published[SEARCH].items():
-        rows.append((f"{results.titles(name)[0]}, guided search", _scores(metrics, columns)))
+        rows.append((f"{results.titles(name)[0]}, guided search", scores_in(metrics, columns)))
     return _table(results, SEARCH, rows)
 
 
-def _scores(metrics: Measured, columns: Sequence[str]) -> list[float | None]:
+def scores_in(metrics: Measured, columns: Sequence[str]) -> list[float | None]:
+    """The score in each column."""
     return [metrics.score(column) for column in columns]
 
 
@@ -88,104 +103,9 @@ def _table(results: Results, benchmark: Benchmark, rows: Sequence[Row]) -> list[
     return [Table(caption, headers, printed)]
 
 
-def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
-    """The paper's five result tables, followed by our rows under the published rule and under our own.
-
-    Only a row under the published rule has a difference from the paper's figures: the paper used no other rule. There
-    is none if the data or models are others (not ``is_comparable``).
-    """
-    tables = [_paper_table(results, bench, bench.table, is_comparable) for bench in names.BENCHMARKS]
-    tables += [_scale(results, is_comparable)]
-    tables.insert(1, _paper_table(results, PROCESSBENCH, paper.PROCESSBENCH_FULL, is_comparable))
-    return list(tables) if is_comparable else [Fold(table.caption.partition(". ")[0], [table]) for table in tables]
-
-
-def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable, is_comparable: bool) -> Table:
-    theirs = {row.name: of_paper(table.label, place, row.values) for place, row in enumerate(table.rows)}
-    found: list[tuple[str, list[float | None], list[str]]] = []
-    published = results.read(benchmark, as_published)
-    for members in cells.measured(results, benchmark):
-        name, titles = f"ours: {label(members)}", [paper.ours(members[0].variant, members[0].mix)]
-        if values := _known(cells.scores_of(members, published, table.columns)):
-            found.append((f"{name}, {_words(results, benchmark)}", values, titles))
-        if values := _known(cells.scores_of(members, results.read(benchmark, repaired), table.columns)):
-            found.append((f"{name}, {REPAIRED}", values, []))
-    for name, metrics in results.published[benchmark].items():
-        titles = results.titles(name)
-        for words, reading, compared in _readings(metrics):
-            title = ", ".join(filter(None, (f"measured: {titles[0]}", words)))
-            found.append((title, _scores(reading, table.columns), titles if compared else []))
-    ours = [
-        ((name,), values, next((theirs[row.name] for row in map(table.row, titles) if row), None))
-        for name, values, titles in ((name, values, titles if is_comparable else []) for name, values, titles in found)
-    ]
-    printed = [(name, *cells.figures(values)) for name, values in theirs.items()]
-    return _with_ours(table.caption, ("system", *table.headings), printed, ours)
-
-
-def _readings(metrics: Measured) -> list[tuple[str, Measured, bool]]:
-    """The rules of a published system: words, figures, and whether the paper's figures follow this rule.
-
-    Where a benchmark's evaluator uses a PRM in another way than its authors, the paper's figures are the evaluator's.
-    """
-    rules = metrics.rules
-    if official := as_published(metrics):
-        return [(AS_PUBLISHED, official, True), (REPAIRED, repaired(metrics), False)]
-    if "benchmark" in rules:
-        return [(_PUBLISHED_RULES[rule], rules[rule], rule == "benchmark") for rule in ("benchmark", "authors")]
-    return [("", metrics, True)]
-
-
-def _known(values: list[float | None]) -> list[float | None]:
+def known(values: list[float | None]) -> list[float | None]:
     """``values``, or nothing if all of them are missing."""
     return values if any(value is not None for value in values) else []
-
-
-def _words(results: Results, benchmark: Benchmark) -> str:
-    """How close our rows under the published rule are to the published runner."""
-    return GRADED_AS_PUBLISHED if benchmark is SEARCH and SEARCH not in results.official else AS_PUBLISHED
-
-
-def _scale(results: Results, is_comparable: bool) -> Table:
-    figures = [of_paper(paper.SCALE_LABEL, place, row.values) for place, row in enumerate(paper.SCALE)]
-    theirs = dict(zip(("prm800k", "400k", "550k"), figures, strict=True))
-    ours = []
-    words_of_search = "" if SEARCH in results.official else f" (search: {GRADED_AS_PUBLISHED})"
-    for reading, words in ((as_published, AS_PUBLISHED + words_of_search), (repaired, REPAIRED)):
-        for run, records, others, values in cells.scale_points(results, reading):
-            if known := _known(values):
-                compared = theirs.get(run.mix) if is_comparable and reading is as_published else None
-                sizes = cells.figures([records, others], ",")
-                ours.append(((f"ours: {name_of(run)}, {words}", *sizes), known, compared))
-    headers = ("model", "samples", "Mistral samples", *_TITLES)
-    caption = "Effect of scaling the Mistral data in the paper and here. Our sizes are in training records."
-    printed = [
-        (row.name, *sizes_of_paper(place, row), *cells.figures(values))
-        for place, (row, values) in enumerate(zip(paper.SCALE, figures, strict=True))
-    ]
-    return _with_ours(caption, headers, printed, ours)
-
-
-def _with_ours(
-    caption: str,
-    headers: Sequence[str],
-    printed: Sequence[tuple[str, ...]],
-    ours: Sequence[tuple[tuple[str, ...], Sequence[float | None], Sequence[float] | None]],
-) -> Table:
-    """The paper's rows, then each of ours (first cells, figures) and its difference from the paper's figures."""
-    rows, measured = list(printed), set()
-    for first_cells, values, theirs in ours:
-        measured.add(len(rows))
-        rows.append((*first_cells, *cells.figures(values)))
-        if theirs is not None:
-            pairs = zip(values, theirs, strict=True)
-            gaps = [
-                None if value is None else made("difference", value - printed, [value, printed])
-                for value, printed in pairs
-            ]
-            padding = [names.NOT_APPLICABLE] * (len(first_cells) - 1)
-            rows.append(("difference", *padding, *cells.figures(gaps, "+.1f")))
-    return Table(caption, headers, rows, frozenset(measured), measured=frozenset(measured))
 
 
 def each_run(results: Results) -> list[Block]:
@@ -198,4 +118,115 @@ def each_run(results: Results) -> list[Block]:
         for run in results.runs
     ]
     caption = "Every run, in percent. The suffix -s2 marks the second seed."
-    return cells.folded("Every run", caption, ("run", *_TITLES), rows)
+    return cells.folded("Every run", caption, ("run", *TITLES), rows)
+
+
+def stopped_early(results: Results, consequence: str) -> list[Block]:
+    """A sentence that names the runs without scores after the first incorrect step, if there are any."""
+    if not (names := results.stopped_early):
+        return []
+    reason = "no scores after the first incorrect step (processbench.early_stop)"
+    return [Text(f"{', '.join(names)}: {reason}; {consequence}.")]
+
+
+def _too_long(results: Results, benchmark: Benchmark, consequence: str) -> list[Block]:
+    """A sentence that counts each system's solutions without scores, if there are any."""
+    found = {**results.benchmarks[benchmark], **results.published[benchmark]}
+    counts = {name: metrics.too_long for name, metrics in found.items()}
+    counts = {name: max(n.values(), default=0) if isinstance(n, Mapping) else n for name, n in counts.items()}
+    if not (known := {name: count for name, count in counts.items() if count}):
+        return []
+    text = ", ".join(f"{name} {count:,}" for name, count in known.items())
+    return [Text(said(f"Solutions longer than the model's context, {consequence}: {text}.", known.values()))]
+
+
+def _processbench_details(results: Results) -> list[Block]:
+    """Error and correct accuracy on each subset, F1 by generator, and results with other thresholds."""
+    found = results.processbench
+    systems = cells.measured(results, PROCESSBENCH)
+    parts = [f"{name}, {kind}" for name in paper.PROCESSBENCH.headings[:-1] for kind in ("error", "correct")]
+    rows = [(label(members), *cells.figures(_accuracies(members, found))) for members in systems]
+    caption = (
+        "Percent of incorrect solutions whose first error was found, and of correct solutions without a flagged step."
+    )
+    blocks = cells.folded("Error and correct accuracy", caption, ("system", *parts), rows)
+    generators = next(filter(None, (metrics.generators for metrics in found.values())), {})
+    rows = [
+        (
+            name,
+            *cells.figures([row.n], ","),
+            *cells.figures(_f1_on(name, cells.seeds(m, found)) for m in systems),
+        )
+        for name, row in generators.items()
+    ]
+    caption = "F1 in percent on each generator's solutions, under the rule of the main results."
+    blocks += cells.folded("By generator", caption, ("generator", "solutions", *map(label, systems)), rows)
+    if any(metrics.thresholds for metrics in found.values()):
+        blocks.append(_thresholds(results))
+    blocks += _too_long(results, PROCESSBENCH, "which count as missed")
+    return [*blocks, *stopped_early(results, "no other threshold was tried")]
+
+
+def _accuracies(members: Sequence[Run], found: Mapping[str, ProcessBench]) -> Iterator[float | None]:
+    """Error and correct accuracy on each subset, the mean over seeds."""
+    for name in paper.PROCESSBENCH.columns[:-1]:
+        parts = [metrics.subsets[name] for metrics in cells.seeds(members, found) if name in metrics.subsets]
+        yield cells.mean(part.error_acc for part in parts)
+        yield cells.mean(part.correct_acc for part in parts)
+
+
+def _f1_on(generator: str, found: Sequence[ProcessBench]) -> float | None:
+    return cells.mean(metrics.generators[generator].f1 for metrics in found if generator in metrics.generators)
+
+
+def _thresholds(results: Results) -> Fold:
+    first = {members[0].name: name_of(members[0]) for members in results.systems}
+    rows, series = [], {}
+    for run, metrics in results.processbench.items():
+        if (found := metrics.thresholds) is None:
+            continue
+        if run in first:
+            series[first[run]] = [(x, y) for x, y in found.curve]
+        for title, chosen in found.titled().items():
+            if chosen is not None:
+                values = [chosen.subsets.get(column) for column in paper.PROCESSBENCH.columns[:-1]]
+                at = cells.figures([chosen.threshold], ".3f")
+                rows.append((f"{run}, {title}", *at, *cells.figures([*values, chosen.mean_f1])))
+    caption = "F1 in percent by threshold of the reward. The best threshold on the test items is an upper bound."
+    headers = ("run and choice", "threshold", *paper.PROCESSBENCH.headings)
+    words = said(
+        "; ".join(f"{name}: best {max(y for _, y in line):.1f}" for name, line in series.items()) + ".",
+        [y for line in series.values() for _, y in line],
+    )
+    chart = line_chart(series, "threshold of the reward", PROCESSBENCH.title)
+    figure = Figure(chart, words, f"{PROCESSBENCH.title} of each system's first run by threshold.")
+    return Fold("Other thresholds", [figure, Table(caption, headers, rows)])
+
+
+def _prmbench_details(results: Results) -> list[Block]:
+    """The published evaluator's auxiliary figures, over all classes."""
+    rows = []
+    for members in cells.measured(results, PRMBENCH):
+        if known := [found for run in members if (found := results.prmbench[run.name].details) is not None]:
+            shares = [cells.mean(found.total.get(key) for found in known) for key in TEXTS["auxiliary"]]
+            rows.append((label(members), *cells.figures(map(in_percent, shares))))
+    caption = (
+        "Percent, rule “both”: accuracy on kinds of steps, precision and recall of both classes of steps, and the "
+        "similarity of the verdicts on a modified solution and on its correct counterpart."
+    )
+    headers = ("system", *TEXTS["auxiliary"].values())
+    blocks = cells.folded("Auxiliary figures", caption, headers, rows)
+    return [*blocks, *_too_long(results, PRMBENCH, "which count as invalid")]
+
+
+def _search_details(results: Results) -> list[Block]:
+    """How the searches ended, and the calls they needed."""
+    found = {name: metrics.details for name, metrics in results.search.items()}
+    found |= {"whole solutions": results.sample.details if results.sample else None}
+    rows = [(name, *cells.figures(details.titled().values(), ",")) for name, details in found.items() if details]
+    caption = (
+        "How the searches ended, and their work. Sequential calls of the policy wait for each other; “one problem at a "
+        "time” counts them without batches over problems."
+    )
+    headers = ("run", *Details.headings().values())
+    return cells.folded("How the searches went", caption, headers, rows)

@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard
 from evidence.verbs.pointers import value_at
 from ground.io import read_json
 from pathfinder.core.runs import parse_run
-from pathfinder.reporting.cards.card import card_of
+from pathfinder.reporting.card import card_of
 from pathfinder.reporting.results import Results, load_results
 from tests.support.report_inputs import write_everything
 

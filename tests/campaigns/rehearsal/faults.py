@@ -133,7 +133,7 @@ FAULTS = (
     Fault(
         "13",
         "the paper's pass-1 figures are subtracted from figures by a different rule",
-        "pathfinder/reporting/tables.py",
+        "pathfinder/reporting/paper_tables.py",
         "published = results.read(benchmark, as_published)",
         "published = results.benchmarks[benchmark]",
         "tests/reporting/test_tables.py::test_the_paper_s_figures_are_compared_with_the_published_rule_only",

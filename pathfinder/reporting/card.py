@@ -8,19 +8,40 @@ equal metric files give equal bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pathfinder.core.labels import FOLDERS
 from pathfinder.core.runs import Run
+from pathfinder.pages.origins import origin_of
 from pathfinder.pages.page import as_markdown_text, markdown_table
-from pathfinder.reporting.cards.figures import DATASETS, TOY, Figure, figures_of
-from pathfinder.reporting.names import MISSING, TEXTS, name_of
+from pathfinder.reporting.names import MISSING, PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark, name_of
 from pathfinder.reporting.results import Results
 from pathfinder.training import card
 
 Manifest = Mapping[str, Mapping[str, Any]]
+TOY = " (toy: generated stories)"
+DATASETS = {PROCESSBENCH: "ProcessBench", PRMBENCH: "PRMBench", SEARCH: "search problems"}
+_RULES = {"both": "labels, then reward", "pass1": "labels only", "official": "as published"}
+"""The names of the decision rules by their key in metric files; the card explains them."""
 _TASK = {"type": card.TASK, "name": "errors and correctness of the steps of a solution"}
 _HUB, _BASE, _JUDGE = "hub", "models/base", "models/judge"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One result in percent. ``part`` is a subset or category, or empty; ``place`` is ``file#pointer``.
+
+    ``kind`` is the metric's identifier and ``rule`` the decision rule in words.
+    """
+
+    benchmark: Benchmark
+    part: str
+    kind: str
+    name: str
+    rule: str
+    value: float
+    place: str
 
 
 def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str:
@@ -31,7 +52,7 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
     trained, texts = results.train[run.name], TEXTS["model_card"]
     records = {FOLDERS.get(name, name): int(count) for name, count in trained.sources.items() if count}
     inputs = {name: manifest[name] for name in (*records, _BASE, _JUDGE) if name in manifest}
-    figures = figures_of(results, run.name)
+    figures = _figures_of(results, run.name)
     parts = [
         card.title(run),
         f"{card.WHAT} This model is the variant “{name_of(run)}”, seed {run.seed}, data mix {run.mix}.",
@@ -127,3 +148,32 @@ def _described(figure: Figure, source: Mapping[str, Any], is_toy: bool) -> dict[
     found: dict[str, Any] = {"name": _dataset(figure, is_toy), "type": kind}
     found |= {"config": figure.part} if figure.part else {}
     return found | ({"revision": str(source["revision"])} if on_hub and source["revision"] else {})
+
+
+def _figures_of(results: Results, run: str) -> list[Figure]:
+    """The figures of a run, benchmark by benchmark; those that were not measured are left out."""
+    found = [
+        Figure(benchmark, part, kind, name, rule, float(value), origin.of[0])
+        for benchmark, part, kind, name, rule, value in _measured(results, run)
+        if value is not None and (origin := origin_of(value)) is not None
+    ]
+    return sorted(found, key=lambda figure: (list(DATASETS).index(figure.benchmark), figure.part))
+
+
+def _measured(results: Results, run: str) -> Iterator[tuple[Benchmark, str, str, str, str, float | None]]:
+    """The values of the fields of ``Figure`` up to ``value``."""
+    processbench, prmbench, search = results.processbench.get(run), results.prmbench.get(run), results.search.get(run)
+    for rule, words in _RULES.items():
+        if processbench and (of := processbench.rules.get(rule)):
+            yield PROCESSBENCH, "", "f1", "mean F1", words, of.mean_f1
+            for part, subset in of.subsets.items():
+                yield PROCESSBENCH, part, "f1", "F1", words, subset.f1
+        if prmbench and (by_rule := prmbench.rules.get(rule)):
+            for part, value in {"": by_rule.overall, **by_rule.categories}.items():
+                yield PRMBENCH, part, "prmscore", "PRMScore", words, value
+    if search:
+        words = "guided search, highest reward per step"
+        yield SEARCH, "", "accuracy", "accuracy", words, search.average
+        if best := search.best_of_n:
+            words = f"best of {best.n} whole solutions by the minimum reward"
+            yield SEARCH, "", "accuracy", "accuracy", words, best.average.get("min")

@@ -1,1 +1,0 @@
-"""The cards of trained models: description, training data, results, licences and limits."""

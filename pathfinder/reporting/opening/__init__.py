@@ -1,1 +1,0 @@
-"""The beginning of the report: the answer in a sentence, a scored solution, and what the flags catch."""

@@ -1,0 +1,171 @@
+"""The paper's result tables and figures with our rows and points."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pathfinder.benchmarks import paper
+from pathfinder.core.metrics import Measured
+from pathfinder.pages.page import Block, Figure, Fold, Table
+from pathfinder.pages.svg import dot_chart, scatter_chart
+from pathfinder.reporting import cells, names
+from pathfinder.reporting.names import BENCHMARKS, PROCESSBENCH, SEARCH, Benchmark, label, name_of
+from pathfinder.reporting.origins import made, of_paper, said, sizes_of_paper
+from pathfinder.reporting.results import Results, as_published, repaired
+from pathfinder.reporting.tables import PUBLISHED_RULES, TITLES, known, scores_in
+
+AS_PUBLISHED, GRADED_AS_PUBLISHED, REPAIRED = "as published", "graded as published", "repaired"
+# Systems whose spelling differs between the paper's tables.
+_SAME = {
+    "Lemma-PRM800k-7B": "Llemma-PRM800K-7B",
+    "RLHFlow-PRM-Mistral-8B": "RLHFlow-Mistral-8B",
+    "RLHFlow-PRM-DeepSeek-8B": "RLHFlow-DeepSeek-8B",
+}
+
+
+def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
+    """The paper's five result tables, followed by our rows under the published rule and under our own.
+
+    Only a row under the published rule has a difference from the paper's figures: the paper used no other rule. There
+    is none if the data or models are others (not ``is_comparable``).
+    """
+    tables = [_paper_table(results, bench, bench.table, is_comparable) for bench in names.BENCHMARKS]
+    tables += [_scale_table(results, is_comparable)]
+    tables.insert(1, _paper_table(results, PROCESSBENCH, paper.PROCESSBENCH_FULL, is_comparable))
+    return list(tables) if is_comparable else [Fold(table.caption.partition(". ")[0], [table]) for table in tables]
+
+
+def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable, is_comparable: bool) -> Table:
+    theirs = {row.name: of_paper(table.label, place, row.values) for place, row in enumerate(table.rows)}
+    found: list[tuple[str, list[float | None], list[str]]] = []
+    published = results.read(benchmark, as_published)
+    for members in cells.measured(results, benchmark):
+        name, titles = f"ours: {label(members)}", [paper.ours(members[0].variant, members[0].mix)]
+        if values := known(cells.scores_of(members, published, table.columns)):
+            found.append((f"{name}, {_words(results, benchmark)}", values, titles))
+        if values := known(cells.scores_of(members, results.read(benchmark, repaired), table.columns)):
+            found.append((f"{name}, {REPAIRED}", values, []))
+    for name, metrics in results.published[benchmark].items():
+        titles = results.titles(name)
+        for words, reading, compared in _readings(metrics):
+            title = ", ".join(filter(None, (f"measured: {titles[0]}", words)))
+            found.append((title, scores_in(reading, table.columns), titles if compared else []))
+    ours = [
+        ((name,), values, next((theirs[row.name] for row in map(table.row, titles) if row), None))
+        for name, values, titles in ((name, values, titles if is_comparable else []) for name, values, titles in found)
+    ]
+    printed = [(name, *cells.figures(values)) for name, values in theirs.items()]
+    return _with_ours(table.caption, ("system", *table.headings), printed, ours)
+
+
+def _readings(metrics: Measured) -> list[tuple[str, Measured, bool]]:
+    """The rules of a published system: words, figures, and whether the paper's figures follow this rule.
+
+    Where a benchmark's evaluator uses a PRM in another way than its authors, the paper's figures are the evaluator's.
+    """
+    rules = metrics.rules
+    if official := as_published(metrics):
+        return [(AS_PUBLISHED, official, True), (REPAIRED, repaired(metrics), False)]
+    if "benchmark" in rules:
+        return [(PUBLISHED_RULES[rule], rules[rule], rule == "benchmark") for rule in ("benchmark", "authors")]
+    return [("", metrics, True)]
+
+
+def _words(results: Results, benchmark: Benchmark) -> str:
+    """How close our rows under the published rule are to the published runner."""
+    return GRADED_AS_PUBLISHED if benchmark is SEARCH and SEARCH not in results.official else AS_PUBLISHED
+
+
+def _scale_table(results: Results, is_comparable: bool) -> Table:
+    figures = [of_paper(paper.SCALE_LABEL, place, row.values) for place, row in enumerate(paper.SCALE)]
+    theirs = dict(zip(("prm800k", "400k", "550k"), figures, strict=True))
+    ours = []
+    words_of_search = "" if SEARCH in results.official else f" (search: {GRADED_AS_PUBLISHED})"
+    for reading, words in ((as_published, AS_PUBLISHED + words_of_search), (repaired, REPAIRED)):
+        for run, records, others, values in cells.scale_points(results, reading):
+            if measured := known(values):
+                compared = theirs.get(run.mix) if is_comparable and reading is as_published else None
+                sizes = cells.figures([records, others], ",")
+                ours.append(((f"ours: {name_of(run)}, {words}", *sizes), measured, compared))
+    headers = ("model", "samples", "Mistral samples", *TITLES)
+    caption = "Effect of scaling the Mistral data in the paper and here. Our sizes are in training records."
+    printed = [
+        (row.name, *sizes_of_paper(place, row), *cells.figures(values))
+        for place, (row, values) in enumerate(zip(paper.SCALE, figures, strict=True))
+    ]
+    return _with_ours(caption, headers, printed, ours)
+
+
+def _with_ours(
+    caption: str,
+    headers: Sequence[str],
+    printed: Sequence[tuple[str, ...]],
+    ours: Sequence[tuple[tuple[str, ...], Sequence[float | None], Sequence[float] | None]],
+) -> Table:
+    """The paper's rows, then each of ours (first cells, figures) and its difference from the paper's figures."""
+    rows, measured = list(printed), set()
+    for first_cells, values, theirs in ours:
+        measured.add(len(rows))
+        rows.append((*first_cells, *cells.figures(values)))
+        if theirs is not None:
+            pairs = zip(values, theirs, strict=True)
+            gaps = [
+                None if value is None else made("difference", value - printed, [value, printed])
+                for value, printed in pairs
+            ]
+            padding = [names.NOT_APPLICABLE] * (len(first_cells) - 1)
+            rows.append(("difference", *padding, *cells.figures(gaps, "+.1f")))
+    return Table(caption, headers, rows, frozenset(measured), measured=frozenset(measured))
+
+
+def performance(results: Results, is_comparable: bool) -> Figure:
+    """The paper's figure "Performance comparison", with our systems under the published rules if comparable."""
+    rows: dict[str, dict[str, float]] = {}
+    for bench in BENCHMARKS:
+        for place, row in enumerate(bench.table.rows):
+            if ("7B" in row.name or "8B" in row.name) and " w/o " not in row.name:
+                printed = of_paper(bench.table.label, place, row.values)
+                rows.setdefault(_SAME.get(row.name, row.name), {})[bench.title] = printed[-1]
+    for bench in BENCHMARKS if is_comparable else ():
+        published = results.read(bench, as_published)
+        for members in results.systems:
+            if (value := cells.mean(each.headline for each in cells.seeds(members, published))) is not None:
+                rows.setdefault(f"ours: {name_of(members[0])}", {})[bench.title] = value
+    words = (f"{name}: " + ", ".join(f"{b} {value:.1f}" for b, value in row.items()) for name, row in rows.items())
+    caption = _caption("Performance comparison", is_comparable)
+    figures = [value for row in rows.values() for value in row.values()]
+    return Figure(dot_chart(rows, "percent"), said(f"{'; '.join(words)}.", figures), caption, is_comparable)
+
+
+def scale(results: Results, is_comparable: bool) -> Figure:
+    """The paper's figure of PRMScore by data scale, with our systems under the published rules if comparable."""
+    sizes = {row.name: size for row in paper.PROCESSBENCH.rows if (size := _size(row.samples))}
+    scores = {
+        _SAME.get(row.name, row.name): of_paper(paper.PRMBENCH.label, place, row.values)[-1]
+        for place, row in enumerate(paper.PRMBENCH.rows)
+    }
+    others = [(size, scores[name], name) for name, size in sizes.items() if name in scores and "PathFinder" not in name]
+    theirs = [
+        (_size(row.samples) or 1.0, of_paper(paper.SCALE_LABEL, place, row.values)[1], f"{row.name} {row.samples}")
+        for place, row in enumerate(paper.SCALE)
+    ]
+    series = {"other PRMs": others, "the paper's PathFinder-PRM": theirs}
+    points = cells.scale_points(results, as_published) if is_comparable else []
+    if ours := [(float(n), values[1], name_of(run)) for run, n, _, values in points if values[1]]:
+        series["ours"] = ours
+    words = (f"{name} {x:,.0f} samples {y:.1f}" for line in series.values() for x, y, name in line)
+    caption = _caption("PRMScore by number of training samples", is_comparable)
+    figures = [y for line in series.values() for _, y, _ in line]
+    chart = scatter_chart(series, "training samples", "PRMScore")
+    return Figure(chart, said(f"{'; '.join(words)}.", figures), caption, is_comparable)
+
+
+def _caption(title: str, is_comparable: bool) -> str:
+    ours = ", with our systems as published" if is_comparable else ""
+    return f"{title} (the paper's figure, drawn from its tables{ours})."
+
+
+def _size(text: str) -> float | None:
+    """``~350K`` as a number; ``None`` for an unknown size."""
+    unit = {"K": 1e3, "M": 1e6}.get(text[-1:])
+    return float(text.strip("~KM")) * unit if unit else None
