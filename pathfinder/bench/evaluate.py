@@ -2,8 +2,9 @@
 
 On ProcessBench and PRMBench, a PathFinder-PRM gives a row by each of its rules: "both" passes, "pass1" alone and, on
 PRMBench, "official" with the published prompt. A published PRM gives the rule of its "authors" and, if the benchmark's
-evaluator uses it differently, that of the "benchmark". A chat model that judges whole solutions gives the "repaired"
-and the "official" reading of its answers. The module ``search`` has the rules of the search, ``rows`` the rows.
+evaluator uses it differently, the rule of the "benchmark". A chat model that judges whole solutions gives the
+"repaired" and the "official" reading of its answers. The modules ``search`` and ``rows`` have the rules of the search
+and the rows.
 
 Finished chunks of solutions are kept in ``.pathfinder/bench`` until the last row is made, so the same command resumes
 after an interruption. The answers of chat models are kept for good, because they cost money.

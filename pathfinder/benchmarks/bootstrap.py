@@ -36,7 +36,7 @@ class Estimate:
 
     @property
     def is_clear(self) -> bool:
-        """Whether the interval excludes zero."""
+        """True if the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 
@@ -104,8 +104,8 @@ def interval(
 
 
 INTERVALS = Report(bootstrap_samples=2000, seed=42)
-"""How the metric files of scoring stages get their intervals, whatever the report's parameters are: scoring a benchmark
-again because the report changes would cost hours."""
+"""The parameters of the intervals in the metric files of scoring stages. They do not depend on the report's parameters:
+scoring a benchmark again because the report changes would cost hours."""
 
 
 def reported_interval(statistic: Statistic, strata: Sequence[str], report: Report) -> list[float]:

@@ -142,7 +142,8 @@ def grade_prmbench(file: Path, data: Path, preset: GradingPreset) -> dict[str, A
 
 
 def predicted_labels(file: Path, classes: Mapping[str, str]) -> tuple[dict[str, prmbench.Labels | None], int]:
-    """The labels of a PRMBench file by idx, and the number of rows that repeat one; ``classes`` are those of the data.
+    """The labels of a PRMBench file by idx, and the number of rows that repeat one; ``classes`` maps the ids of the
+    data to their classes.
 
     Raises ``DataError`` for a malformed row.
     """

@@ -111,7 +111,7 @@ class Grader:
             self._pool.join()
 
     def is_right(self, gold: Sequence[str], answer: str | None, preset: GradingPreset = "repaired") -> bool:
-        """Whether ``answer`` equals ``gold`` (see ``gold_of``); no answer is never right.
+        """True if ``answer`` equals ``gold`` (see ``gold_of``); no answer is never right.
 
         Raises ``RuntimeError`` if no worker process can be started.
         """
@@ -120,7 +120,7 @@ class Grader:
         return self._equal(preset, answer, (gold[0],) if preset == "official" else tuple(gold))
 
     def votes(self, answers: Sequence[str | None]) -> list[str | None]:
-        """What each answer votes for: the first spelling among the answers that equal it; ``None`` for ``None``."""
+        """The vote of each answer: the first spelling among the answers that equal it; ``None`` for ``None``."""
         votes: list[str | None] = []
         for answer in answers:
             spellings = [vote for vote in dict.fromkeys(votes) if vote is not None] if answer is not None else []
@@ -218,7 +218,7 @@ def _same_text(left: str, right: str) -> bool:
 
 
 def _matches(table: Iterable[list[bool]]) -> bool:
-    """Whether every row can be assigned a column of its own (augmenting paths)."""
+    """True if every row can be assigned a column of its own (augmenting paths)."""
     rows = list(table)
     owner: dict[int, int] = {}
 

@@ -235,7 +235,7 @@ def read_search(folder: Path, sets: Sequence[str], limit: int = 0) -> Loaded[Sea
 
 
 def read_problems(path: Path, limit: int = 0) -> Loaded[SearchProblem]:
-    """Problems of one file in the form of the search sets (problem, answer); its name is that of the set.
+    """Problems of one file in the form of the search sets (problem, answer); the set has the file's name.
 
     Raises ``DataError`` for a missing file or a bad row.
     """
@@ -270,7 +270,7 @@ def _search_problem(at: str, number: int, row: Any, name: str) -> SearchProblem:
 
 
 def is_answer(value: Any) -> bool:
-    """Whether a value can be the answer to a problem: a text or a finite number."""
+    """True if a value can be the answer to a problem: a text or a finite number."""
     if isinstance(value, int | float):
         return not isinstance(value, bool) and math.isfinite(value)
     return isinstance(value, str) and bool(value.strip())

@@ -28,7 +28,7 @@ _POINTS = 20  # of the curve between the thresholds 0 and 1
 class Sweep:
     """F1 in percent (``f1``, shape (thresholds, subsets)) at each threshold that changes anything, ascending.
 
-    Between two thresholds F1 is that of the higher one. The last threshold is infinite: every step is incorrect.
+    Between two thresholds, the F1 of the higher one applies. The last threshold is infinite: every step is incorrect.
     """
 
     subsets: tuple[str, ...]

@@ -49,7 +49,7 @@ class Typed(Protocol):
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """What is wrong with the step, in words; empty for a correct step."""
+        """The errors of the step in words; empty for a correct step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def shown(figure: float | None) -> str:
 
 
 def is_low(figure: float | None) -> bool:
-    """Whether a figure is printed in red."""
+    """True if a figure is printed in red."""
     return figure is not None and figure < 0.5
 
 

@@ -26,7 +26,7 @@ RULES: dict[str, tuple[str, str]] = {
     **{name: (BEST, name) for name in SCORES},
     **{f"weighted_{name}": (WEIGHTED, name) for name in SCORES},
 }
-"""What each rule does with which score."""
+"""The way and the score of each rule."""
 COLUMNS: dict[str, str] = {}
 """The rules with a column of their own in the report's main results, with its title."""
 

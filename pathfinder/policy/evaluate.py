@@ -26,11 +26,11 @@ from pathfinder.policy.serving import POLICY, deciding
 
 RAW = Path("artifacts/raw/search")
 SEARCH, BEST_OF_N = "search", "best_of_n"
-"""What a chunk asks for: the first part of its content."""
+"""The two kinds of chunks, named by the first part of their content."""
 
 
 class Guide(Protocol):
-    """What guides a search: a PRM or the control."""
+    """The guide of a search: a PRM or the control."""
 
     def rounds(self) -> RoundScorer:
         """A scorer of candidates for one search."""
@@ -99,8 +99,8 @@ def search_all(
 ) -> tuple[list[dict[str, Any]], Search]:
     """Search every problem with the processes of a ``SearchJob`` and grade the answers.
 
-    Returns the published script's rows, in the order of the problems, and the stage's metrics. Their figures are those
-    of the grading that belongs to ``search.preset``; ``official`` and ``repaired`` hold those of each grading. Finished
+    Returns the published script's rows, in the order of the problems, and the stage's metrics. Their main figures
+    follow the grading of ``search.preset``; ``official`` and ``repaired`` have the figures of each grading. Finished
     chunks are kept in a folder whose name is a digest of everything that determines them: the code, the
     search's parameters and, for the scores, ``identity`` (with the ``run``) and ``models``. Raises ``DataError`` as
     ``search_preset`` does.
@@ -142,7 +142,7 @@ def score_all(
 
 
 def identity_of(problems: Sequence[SearchProblem]) -> list[list[str]]:
-    """What identifies the problems of a search or of samples, as JSON."""
+    """The identity of the problems of a search or of samples, as JSON."""
     return [[problem.set, problem.id, problem.problem, problem.key] for problem in problems]
 
 

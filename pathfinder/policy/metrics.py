@@ -10,7 +10,7 @@ from pathfinder.core.metrics import Counts, Figure, Measured, Metrics, Number, P
 
 
 class Details(Metrics):
-    """How the problems ended, and the calls that they needed; a search and a sampling count different things."""
+    """The ends of the problems, and the calls that they needed; a search and a sampling count different things."""
 
     finished: Whole | None = Field(None, title="finished")
     without_step: Whole | None = Field(None, title="without a step")

@@ -69,7 +69,7 @@ def _is_plain(value: Any) -> bool:
 def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:
     """Per problem ``{"id", "chosen": {rule: index}, "answers", "rewards": per candidate, per step}``.
 
-    Rules are those of ``choosing.RULES``, and "vote": the first candidate with the most frequent answer. A candidate
+    The rules are ``choosing.RULES`` and "vote": the first candidate with the most frequent answer. A candidate
     without an answer is chosen only if none has one; the rewards are None, and no rule chooses it, if it has no
     steps or is longer than the model's context.
     """

@@ -30,7 +30,7 @@ _ILLEGAL = {
     "official": regex.compile(r"[^\p{Latin}\p{Greek}\d\s\+\-\*/=\^\_\'\".,:;?!\(\)\{\}\[\]\\\$%<>|&@#√∞±×÷°]"),
     "repaired": regex.compile(r"[^\p{Latin}\p{Greek}\p{N}\p{M}\p{P}\p{S}\s\u2060]|\uFFFD"),
 }
-"""Characters that no candidate may contain: those of other scripts, and decoding errors."""
+"""Characters that no candidate may contain: other scripts, and decoding errors."""
 _PATIENCE = 2
 """Rounds in a row without an accepted candidate before the best rejected one is taken."""
 
@@ -74,7 +74,7 @@ class _Path:
 
     @property
     def open(self) -> bool:
-        """Whether the path can be continued."""
+        """True if the path can be continued."""
         return not self.finished and not self.too_long
 
 
@@ -172,7 +172,7 @@ def _draw(
 
 
 def _ends(drawn: Sequence[Completion], candidates: int, fitting: int) -> bool:
-    """Whether a path is too long: for the policy, or with each of its candidates for the PRM."""
+    """True if a path is too long: for the policy, or with each of its candidates for the PRM."""
     finishes = {completion.finish for completion in drawn}
     return finishes == {"too_long"} or (candidates > 0 and not fitting)
 

@@ -23,7 +23,7 @@ Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def validation(folder: str, outcome: Mapping[str, Any] | None) -> list[Block]:
-    """How many gates passed per suite; ``outcome`` is the content of the folder's validation.json."""
+    """The number of gates that passed per suite; ``outcome`` is the content of the folder's validation.json."""
     if outcome is None:
         return [Text(f"{MISSING}: reports/{folder}, written by its validate stage.")]
     suites: dict[tuple[str, str], list[bool]] = {}

@@ -1,4 +1,4 @@
-"""How well rewards rank steps, and how close they are to probabilities, measured on the benchmarks' gold labels."""
+"""The quality of rewards, measured on the benchmarks' gold labels: how they rank steps, and how calibrated they are."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Rewards:
 
     @property
     def has_both(self) -> bool:
-        """Whether there are correct and incorrect steps; a ranking needs both."""
+        """True if there are correct and incorrect steps; a ranking needs both."""
         return bool(self.correct.any()) and not bool(self.correct.all())
 
     @property
     def has_objection(self) -> bool:
-        """Whether some reward is below one half."""
+        """True if some reward is below one half."""
         return bool((self.values < 0.5).any())
 
 

@@ -82,7 +82,7 @@ def _sections(found: Mapping[str, list[Block]]) -> list[Section]:
 
 
 def _is_missing(blocks: Sequence[Block]) -> bool:
-    """Whether no block says more than that something is missing."""
+    """True if every block only says that something is missing."""
     return all(isinstance(block, Text) and block.text.startswith(f"{MISSING}: ") for block in blocks)
 
 
@@ -96,7 +96,7 @@ def with_files(page: Page, digests: Mapping[str, tuple[str, int]], tables: str, 
     """The page with its provenance: a line at the top, and a last section with bytes and sha256 of every file.
 
     ``tables`` is the file with the page's figures for machines. The line has no commit, date or device, so equal
-    inputs give equal bytes. Its digest is that of the list of files, and so names the data.
+    inputs give equal bytes. It has the digest of the list of files, which names the data.
     """
     paths = files_of(page)
     known = [(f"S{number}", path, *digests[path]) for number, path in enumerate(paths, start=1) if path in digests]

@@ -52,6 +52,11 @@ class Evidence:
         processbench, prmbench = raw / "processbench", raw / "prmbench"
         self.processbench_items = read_processbench(processbench).items if processbench.exists() else []
         self.prmbench_items = read_prmbench(prmbench).items if prmbench.exists() else []
+        self._measures: dict[Benchmark, Measure] = {
+            PROCESSBENCH: partial(comparisons.on_processbench, self.processbench_items),
+            PRMBENCH: partial(comparisons.on_prmbench, self.prmbench_items),
+            SEARCH: comparisons.on_search,
+        }
         self._items = {PROCESSBENCH.key: _files_in(processbench), PRMBENCH.key: _files_in(prmbench)}
 
     def files(self, name: str) -> tuple[str, ...]:
@@ -67,13 +72,8 @@ class Evidence:
     @cached_property
     def measured(self) -> dict[Benchmark, dict[str, System]]:
         """Per benchmark, every system, control and published PRM that has predictions."""
-        measures: dict[Benchmark, Measure] = {
-            PROCESSBENCH: partial(comparisons.on_processbench, self.processbench_items),
-            PRMBENCH: partial(comparisons.on_prmbench, self.prmbench_items),
-            SEARCH: comparisons.on_search,
-        }
         found = {}
-        for bench, measure in measures.items():
+        for bench, measure in self._measures.items():
             systems = {name: self._trained(name, bench.key, measure) for name in self.systems}
             systems |= self._search_rivals() if bench is SEARCH else {}
             for title, name in self._published.items():
@@ -84,7 +84,7 @@ class Evidence:
 
     @cached_property
     def is_toy(self) -> bool:
-        """Whether the benchmarks are generated: the truth of their problems is known."""
+        """True if the benchmarks are generated: the truth of their problems is known."""
         items = (self.processbench_items[:1], self.prmbench_items[:1])
         problems = [item.problem for found in items for item in found]
         return bool(problems) and all(self.truth and self.truth.faults(problem, ()) is not None for problem in problems)
@@ -155,11 +155,9 @@ class Evidence:
 
         The search has no other rule, because another rule would lead to other steps.
         """
-        measures = {PROCESSBENCH: partial(comparisons.on_processbench, self.processbench_items)}
-        measures |= {PRMBENCH: partial(comparisons.on_prmbench, self.prmbench_items)}
         found: list[Comparison] = []
-        for bench in [bench for bench in measures if bench not in self.results.official]:
-            measure = partial(_as_published, measures[bench], _PUBLISHED[bench])
+        for bench in [bench for bench in _PUBLISHED if bench not in self.results.official]:
+            measure = partial(_as_published, self._measures[bench], _PUBLISHED[bench])
             systems = _existing({name: self._trained(name, bench.key, measure) for name in self.systems})
             found += compare(systems, self._pairs, bench.title, self._report, self._between(systems))
         return found
@@ -180,19 +178,17 @@ class Evidence:
         Systems that object to no step are left out, because their curves say nothing. On ProcessBench so are runs that
         stopped early, because they score only some of the steps.
         """
-        found: dict[str, dict[str, Rewards]] = {"ProcessBench": {}, "PRMBench": {}}
-        for name, run in self.first_runs.items():
-            if run not in self.results.stopped_early:
-                file = f"processbench/{run}.jsonl"
-                rewards = processbench_rewards(self.processbench_items, self.rows(file))
-                found["ProcessBench"][name] = replace(rewards, files=self.files(file))
-            file = f"prmbench/{run}.jsonl"
-            rewards = prmbench_rewards(self.prmbench_items, self.rows(file))
-            found["PRMBench"][name] = replace(rewards, files=self.files(file))
-        return {
-            bench: {name: each for name, each in rewards.items() if each.has_both and each.has_objection}
-            for bench, rewards in found.items()
-        }
+        readers = {"ProcessBench": partial(processbench_rewards, self.processbench_items)}
+        readers |= {"PRMBench": partial(prmbench_rewards, self.prmbench_items)}
+        found: dict[str, dict[str, Rewards]] = {bench: {} for bench in readers}
+        for bench, read in readers.items():
+            for name, run in self.first_runs.items():
+                file = f"{bench.lower()}/{run}.jsonl"
+                rewards = replace(read(self.rows(file)), files=self.files(file))
+                is_partial = bench == "ProcessBench" and run in self.results.stopped_early
+                if rewards.has_both and rewards.has_objection and not is_partial:
+                    found[bench][name] = rewards
+        return found
 
     def _search_rivals(self, only_set: str = "") -> dict[str, System | None]:
         """Guided search's rivals on all sets or one: the policy without a PRM, and the full variant's choices."""

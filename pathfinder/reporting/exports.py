@@ -57,7 +57,7 @@ def tables_of(evidence: Evidence, page: Page, profile: str, digests: Mapping[str
 
 
 def summary_of(evidence: Evidence) -> dict[str, Any]:
-    """The figures that ``dvc metrics`` and ``dvc exp show`` print: the first system's, and those of data and judge.
+    """The figures that ``dvc metrics`` and ``dvc exp show`` print: of the first system, the data and the judge.
 
     Scores and shares are in percent. Figures of stages that the profile does not run are left out.
     """

@@ -1,4 +1,4 @@
-"""What the flags catch: the true fault of each step of a generated world against the labels that were predicted.
+"""The true fault of each step of a generated world, compared with the labels that were predicted.
 
 Real problems have no known faults.
 """

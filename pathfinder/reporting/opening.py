@@ -26,7 +26,7 @@ Gates = Mapping[str, Mapping[str, Any] | None]
 
 
 def opening(evidence: Evidence, found: Findings, gates: Gates) -> list[Block]:
-    """What a PRM is, the answer, the verdicts and the picture; each is left out if nothing was measured for it."""
+    """An introduction, the answer, the verdicts and the picture; each is left out if nothing was measured for it."""
     sentence = [*_scores(evidence), *hypothesis(found)]
     if sentence:
         sentence.insert(0, _INTRODUCTION)
@@ -45,10 +45,10 @@ def _scores(evidence: Evidence) -> list[str]:
             continue
         used.append(cell.value)
         without = scores.get(rival, ("",) * len(_RIVALS))[place]
-        beside = f" ({spoken}: {without.value:.1f})" if isinstance(without, Score) else ""
+        rival_score = f" ({spoken}: {without.value:.1f})" if isinstance(without, Score) else ""
         used += [without.value] if isinstance(without, Score) else []
         article = "an" if bench.title[0] in "AEIOU" else "a"
-        parts.append(f"{article} {bench.title} of {cell.value:.1f}{beside}")
+        parts.append(f"{article} {bench.title} of {cell.value:.1f}{rival_score}")
     sets = "toy sets" if evidence.is_toy else "the benchmarks"
     return [said(f"{ours.name} reaches {listed(parts)} on {sets}.", used)] if parts else []
 

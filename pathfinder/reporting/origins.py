@@ -70,7 +70,7 @@ def in_percent(share: float | None) -> float | None:
 
 
 def said(text: str, values: Iterable[object], how: str = "") -> Sourced:
-    """A text with the origins of the values in it; ``how`` (default: that of a single value) says what was done."""
+    """A text with the origins of the values in it; ``how`` says what was done to them."""
     found = list(values)
     ways = {origin.how for value in found if (origin := origin_of(value))}
     return Sourced(text, joined(how or (ways.pop() if len(ways) == 1 else "figures"), found))

@@ -27,7 +27,7 @@ def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
     """The paper's five result tables, followed by our rows under the published rule and under our own.
 
     Only a row under the published rule has a difference from the paper's figures: the paper used no other rule. There
-    is none if the data or models are others (not ``is_comparable``).
+    is none if the data or models differ from the paper's (not ``is_comparable``).
     """
     tables = [_paper_table(results, bench, bench.table, is_comparable) for bench in names.BENCHMARKS]
     tables += [_scale_table(results, is_comparable)]
@@ -72,7 +72,7 @@ def _readings(metrics: Measured) -> list[tuple[str, Measured, bool]]:
 
 
 def _words(results: Results, benchmark: Benchmark) -> str:
-    """How close our rows under the published rule are to the published runner."""
+    """The words for our rows under the published rule."""
     return GRADED_AS_PUBLISHED if benchmark is SEARCH and SEARCH not in results.official else AS_PUBLISHED
 
 

@@ -39,7 +39,7 @@ def source_name(source: str) -> str:
 
 
 def accounting(results: Results) -> list[Block]:
-    """A chart and two tables, and whether each stage's counts balance and match those of the previous stage."""
+    """A chart, two tables, and a sentence that says if the counts balance and match the previous stage's counts."""
     stages = results.stages
     if not any(stages.values()):
         return [Text(f"{MISSING}: run the prepare stage.")]

@@ -48,7 +48,7 @@ def scores(results: Results, benchmark: Benchmark) -> list[Block]:
 
 
 def details(results: Results, benchmark: Benchmark) -> list[Block]:
-    """What is behind the scores on a benchmark."""
+    """The details behind the scores on a benchmark."""
     found = {PROCESSBENCH: _processbench_details, PRMBENCH: _prmbench_details, SEARCH: _search_details}
     return found[benchmark](results)
 
@@ -220,7 +220,7 @@ def _prmbench_details(results: Results) -> list[Block]:
 
 
 def _search_details(results: Results) -> list[Block]:
-    """How the searches ended, and the calls they needed."""
+    """The ends of the searches, and the calls that they needed."""
     found = {name: metrics.details for name, metrics in results.search.items()}
     found |= {"whole solutions": results.sample.details if results.sample else None}
     rows = [(name, *cells.figures(details.titled().values(), ",")) for name, details in found.items() if details]

@@ -18,7 +18,7 @@ from pathfinder.reporting.index.schema import ITEMS
 
 
 class Decision(NamedTuple):
-    """One decision; the fields are those of ``schema.ITEMS`` from ``part`` to ``reward``."""
+    """One decision: the columns of ``schema.ITEMS`` from ``part`` to ``reward``."""
 
     part: str
     item: str
