@@ -33,7 +33,7 @@ FIRST = (
     "engines/test_vllm_server.py",
     "flows/test_s3.py",
 )
-"""The modules with slow tests, in the order in which `make test` starts them, so none of them runs alone at the end.
+"""The modules with slow tests, in the order in which `make test` starts them, so none of them runs last by itself.
 
 Three of them run Prefect servers, which disturb each other on few cores. So the third starts long after the others.
 """

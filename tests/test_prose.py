@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import flows.cli
 from evidence import __main__ as audit
 from pathfinder.cli import app
-from tests.support.prose import Text, marks_in, pages, prose_of, sources, words_in
+from tests.support.prose import Text, marks_in, pages, prose_of, sources, tests, words_in
 
 
 def listed(texts: list[Text]) -> str:
@@ -52,6 +52,12 @@ def test_code_has_at_most_one_marked_construct_per_two_thousand_words() -> None:
     texts = [text for path in sources() for text in prose_of(path)]
     assert words_in(texts) > 25_000
     assert len(list(marks_in(texts))) <= words_in(texts) / 2000, listed(texts)
+
+
+def test_tests_have_at_most_one_marked_construct_per_thousand_words() -> None:
+    texts = [text for path in tests() for text in prose_of(path)]
+    assert words_in(texts) > 25_000
+    assert len(list(marks_in(texts))) <= words_in(texts) / 1000, listed(texts)
 
 
 @pytest.mark.parametrize(

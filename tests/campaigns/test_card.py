@@ -66,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def day(request: pytest.FixtureRequest, folder: Path, root: Path, world: Path) -> Day:
-    """A day whose data, models and parameters are there."""
+    """A day that has its data, models and parameters."""
     made = Day(request.param, folder / request.param)
     if not (made.work / "artifacts/raw/manifest.json").exists():
         prepare(made)

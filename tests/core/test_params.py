@@ -100,7 +100,7 @@ def test_published_batches_have_equal_shares_of_a_step(root: Path, tmp_path: Pat
 
 @pytest.mark.parametrize("written", ["1e-5", "1e-05", "1E-5", "1.0e-5"])
 def test_numbers_in_any_notation_of_dvc_are_numbers(root: Path, tmp_path: Path, written: str) -> None:
-    """DVC writes 2e-05 for `dvc exp run -S train.learning_rate=2e-5`; PyYAML alone reads a string."""
+    """DVC writes 2e-05 for `dvc exp run -S train.learning_rate=2e-5`; PyYAML by itself reads a string."""
     text = (root / "params.yaml").read_text(encoding="utf-8")
     (tmp_path / "params.yaml").write_text(re.sub(r"learning_rate: \S+", f"learning_rate: {written}", text))
     assert load_params(tmp_path / "params.yaml").train.learning_rate == 1e-5

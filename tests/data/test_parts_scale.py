@@ -2,7 +2,7 @@
 
 Run: PATHFINDER_SCALE=1000000 pytest -m benchmarks -s tests/data/test_parts_scale.py
 
-The input is as in ``test_scale.py``. The conversion is also measured alone, with up to ten million completions: each
+The input is as in ``test_scale.py``. The conversion is also measured apart, with up to ten million completions: each
 copy of the real file has a number before every problem and step. Every process has one core, as if each part had a
 machine of its own; the parts of a stage run one after the other. Memory is the kernel's peak (``VmHWM``).
 """

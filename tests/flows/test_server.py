@@ -109,7 +109,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("way", ["ours", "prefect"])
 def test_writers_at_the_same_time_wait_for_each_other(tmp_path: Path, way: str) -> None:
-    """With Prefect alone they fail; if that passes, flows/database.py is no longer needed."""
+    """With plain Prefect they fail; if that passes, flows/database.py is no longer needed."""
     command = [sys.executable, "-c", WRITERS, way]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PREFECT_HOME": str(tmp_path)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)

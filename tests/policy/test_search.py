@@ -337,7 +337,7 @@ def test_a_path_that_reaches_the_prms_context_ends_as_too_long() -> None:
     )
     beam = settings(strategy="beam", width=3)
     (row,) = search([problem()], Script(lambda _n, _r, draw: (says[draw], "stop")), score, beam, "repaired")
-    assert row["finished"], "the beam's finished path is kept beside those that became too long"
+    assert row["finished"], "the beam keeps its finished path next to the paths that became too long"
 
 
 def test_random_pick_chooses_samples_not_steps() -> None:

@@ -266,7 +266,7 @@ def test_too_many_tokens_are_refused_before_the_body_is_sent(model: Model) -> No
 def test_a_text_that_would_hold_the_model_is_not_scored_on_any_route(
     model: Model, texts: dict[str, Any], refused: bool, pooled: int
 ) -> None:
-    """One long text of a batch must not cost the others their scores, so the solution alone has none."""
+    """One long text of a batch must not cost the others their scores, so only the solution has none."""
     turns = [{"role": "user", "content": texts["problem"]}, {"role": "a", "content": "\n\n".join(texts["steps"])}]
     with serving(Batcher(model.score)) as address:
         answer = httpx.post(f"{address}v1/score", json={"solutions": [texts]})

@@ -227,7 +227,7 @@ def _found(one: Running, folder: Path) -> tuple[str, str]:
 
 
 def _progress(running: Sequence[Running], waiting: Sequence[Part], lanes: int) -> str:
-    """One line: what each running part has done, and the minutes that are left."""
+    """One line with the progress of each running part, and the minutes that are left."""
     left = [one.left_s() for one in running]
     total = sum(left) + sum(part.usual_s for part in waiting)
     seconds = max(total / lanes, *left, 0.0)

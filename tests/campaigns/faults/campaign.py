@@ -38,7 +38,7 @@ class Task:
 
 @dataclass
 class Trial:
-    """A fault and what came of it: ``problems`` is empty if nothing was wrong."""
+    """A fault and its outcome: ``problems`` is empty if nothing was wrong."""
 
     task: str
     fault: Fault

@@ -99,7 +99,7 @@ class Verdicts:
 
 
 def read_verdicts(folder: Path) -> Verdicts:
-    """Read what became of the mutants in a copy of the tree. Raises ``FileNotFoundError`` if there are none."""
+    """Read the fates of the mutants in a copy of the tree. Raises ``FileNotFoundError`` if there are none."""
     mutants = Mutants.read(folder)
     if mutants is None:
         raise FileNotFoundError(folder / FILE)

@@ -50,7 +50,7 @@ class Rehearsal:
         """
         failures, taken = [], self.work.parent / "taken"
         for command in profiles.commands(self.clone, "setup"):
-            if command.startswith("make "):  # the clone is there, and its variables are set
+            if command.startswith("make "):  # the clone exists, and its variables are set
                 self.command(_here(command))
         for name in self.names:
             if not _made(taken / name):
@@ -261,7 +261,7 @@ def rehearsal(
 
 
 def _made(folder: Path) -> bool:
-    """True if this process made ``folder``; False if it was there."""
+    """True if this process made ``folder``; False if it existed."""
     with suppress(FileExistsError):
         folder.mkdir(parents=True)
         return True

@@ -1,4 +1,4 @@
-"""``make doctor``: what a machine with a card lacks, by requirement."""
+"""``make doctor``: the missing requirements of a machine with a card."""
 
 from __future__ import annotations
 

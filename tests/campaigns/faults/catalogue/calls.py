@@ -32,7 +32,7 @@ CALLS = (
     ),
     Fault(
         "race-left",
-        "what a killed commit left of its test of the store stays for ever",
+        "a killed commit's test of the store stays for ever",
         "ground/remote.py",
         '    store.sweep("probe/", time.time() - _PROBE_S)\n',
         "",

@@ -83,7 +83,7 @@ SILENT = (
     ),
     Fault(
         "leftovers",
-        "what a killed writer left stays for ever",
+        "files of a killed writer stay for ever",
         "ground/io.py",
         "    _sweep(path)\n",
         "",

@@ -53,7 +53,7 @@ def journal_before(_: list[str]) -> None:
 
 
 def journal(_: list[str]) -> None:
-    """Ask for what the journal lacks, then read all answers."""
+    """Ask for answers that are missing in the journal, then read all of them."""
     with Journal(Path("journal.jsonl")) as journal:
         for number in range(8):
             if (key := f"key-{number}") not in journal:
@@ -89,7 +89,7 @@ def log(_: list[str]) -> None:
 
 
 def parts_before(_: list[str]) -> None:
-    """Nothing is there before."""
+    """The folder is empty before."""
 
 
 def parts(_: list[str]) -> None:
