@@ -15,7 +15,7 @@ from pathfinder.models.folders import OpenedModel
 from pathfinder.models.model import DTYPES, longest
 from pathfinder.models.tokens import open_tokenizer
 from pathfinder.prm.readings import chunks, split
-from pathfinder.tree.layout import Backend, TreeBatch, backend_on, batch_trees
+from pathfinder.tree.layout import TreeBatch, backend_on, batch_trees
 from pathfinder.tree.packing import pack
 from pathfinder.tree.tree import build_tree
 
@@ -29,14 +29,13 @@ class BaselineScorer:
         method: Method,
         dtype: str = "float32",
         token_budget: int = 16384,
-        backend: Backend | None = None,
     ) -> None:
         self._files = model.files
         self._tokenizer = model.part(TOKENIZER) or model.files
         self._use(method)  # first: the wrong folder is refused before its weights are loaded
         self._model = load_backbone(model, dtype)
         self._dtype, self._budget = DTYPES[dtype], token_budget
-        self._backend = backend or backend_on(self._model.device)
+        self._backend = backend_on(self._model.device)
         self._longest = longest(self._model.config)
 
     def using(self, method: Method) -> BaselineScorer:

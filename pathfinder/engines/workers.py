@@ -53,10 +53,10 @@ class Job(Protocol):
         """Load what the work needs."""
 
 
-def cut(items: Sequence[Any], size: int, prefix: str = "") -> list[Chunk]:
-    """Chunks of ``size`` items, named by ``prefix`` and the number of the first item."""
+def cut(items: Sequence[Any], size: int) -> list[Chunk]:
+    """Chunks of ``size`` items, named by the number of the first item."""
     starts = range(0, len(items), size)
-    return [Chunk(f"{prefix}{start:06d}", part := items[start : start + size], len(part)) for start in starts]
+    return [Chunk(f"{start:06d}", part := items[start : start + size], len(part)) for start in starts]
 
 
 def chunk_folder(name: str, identity: dict[str, Any], models: Sequence[Path]) -> Path:

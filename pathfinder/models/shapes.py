@@ -76,7 +76,7 @@ class Shape:
 
 
 _MOST = 1 << 40
-"""No size of a model is as large; a larger number is an error of the file."""
+"""No size of a model reaches this number; a larger one is an error in the file."""
 _QWEN_1B = Shape("", 1536, 8960, 28, 1536, 256, 151_936, tied=True, biased=True)
 _QWEN_7B = Shape("", 3584, 18944, 28, 3584, 512, 152_064, tied=False, biased=True)
 _QWEN_32B = Shape("", 5120, 27648, 64, 5120, 1024, 152_064, tied=False, biased=True)

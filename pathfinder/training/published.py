@@ -56,14 +56,14 @@ def _by_length(lengths: Sequence[int], batch: int, generator: torch.Generator) -
     return [i for group in groups for i in group]
 
 
-def weigh(samples: Sequence[Example], devices: int = DEVICES, at_once: int = AT_ONCE) -> list[Example]:
+def weigh(samples: Sequence[Example]) -> list[Example]:
     """The samples of an optimiser step, with weights of their labels that sum to 1 over the step.
 
     The labels of a device share its part equally.
     """
-    owners = np.arange(len(samples)) // at_once % devices
-    labels = np.bincount(owners, [len(sample.targets.marks) for sample in samples], devices)
-    shares = 1 / (devices * labels[owners])
+    owners = np.arange(len(samples)) // AT_ONCE % DEVICES
+    labels = np.bincount(owners, [len(sample.targets.marks) for sample in samples], DEVICES)
+    shares = 1 / (DEVICES * labels[owners])
     return [
         replace(sample, targets=replace(sample.targets, weights=sample.targets.weights * np.float32(share)))
         for sample, share in zip(samples, shares, strict=True)

@@ -29,8 +29,8 @@ _BLOCK = 128
 _PAIRS = 2**25
 """Pairs of a query and a key that are compared at once to find these blocks."""
 _GRAPHS = 64
-"""Most kernels that one process compiles: for its types, with and without gradients, and a few relations of sizes. Past
-the limit, torch computes every score: 28 GiB for a row of 16,384 tokens in a 7B model. Its own limit is 8."""
+"""The largest number of kernels that one process compiles: per type, with and without gradients, and per relation of
+sizes. Past the limit, torch computes every score: 28 GiB for a row of 16,384 tokens in a 7B model."""
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
