@@ -30,6 +30,7 @@ from evidence.dvc.lock import drop_absent, sort_lock
 from evidence.formats.page.render import write_page
 from evidence.record.environment import FLOW_RUN
 from evidence.remote.guard import Guard
+from evidence.remote.log import Commit
 from flows import server, storage, wings
 from flows.dvc import Cancelled, Dvc, require_project
 from flows.graph import Graph, load_graph, missing_data, out_of_date
@@ -40,7 +41,6 @@ from flows.places import places
 from flows.tasks import Pushes, ended, publish_task, push_task, stage_task, with_retries
 from flows.terminal import Outcome, Terminal, flow_output, log_path
 from ground.io import PathfinderError
-from ground.remote import Commit
 from ground.settings import read_yaml
 from ground.text import plain_message
 from pathfinder.core.params import PARAMS_FILE

@@ -16,11 +16,11 @@ from prefect.futures import PrefectFuture
 
 from evidence.dvc.pipeline import Stage
 from evidence.remote.guard import Guard
+from evidence.remote.log import Commit
 from flows.dvc import Cancelled, Dvc
 from flows.places import Places, Retries, WorkerLost
 from flows.terminal import Outcome, Terminal, metrics_table, stage_log
 from ground.io import TransientError
-from ground.remote import Commit
 from ground.text import plain_message
 
 _PUSH_EVERY_S = 60.0

@@ -144,7 +144,8 @@ from evidence.remote.mirror import opened
 from flows.storage import configure, preflight
 from flows.transfer import Transfer
 from ground.io import DataError
-from ground.remote import commit_manifest, open_store
+from evidence.remote.log import commit_manifest
+from ground.remote import open_store
 
 root, address = Path(), sys.argv[1]
 assert configure(root) == address

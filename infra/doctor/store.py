@@ -8,9 +8,10 @@ from pathlib import Path
 import httpx
 
 from evidence.record.signing import KEY_FILE, key_file, key_id, own_public_keys
+from evidence.remote.log import creates_exclusively
 from flows.storage import DEFAULT, REMOTE, opened
 from ground.io import DataError, TransientError
-from ground.remote import KINDS, Store, creates_exclusively, kind_of
+from ground.remote import KINDS, Store, kind_of
 from infra.doctor.clock import clock
 from infra.doctor.finding import Finding
 

@@ -18,10 +18,11 @@ from pathlib import Path
 import boto3
 import pytest
 
+from evidence.remote.log import commit_manifest, creates_exclusively
 from flows import server
 from flows.dvc import Dvc
 from flows.storage import REMOTE, configure
-from ground.remote import ENDPOINT, commit_manifest, creates_exclusively, open_store
+from ground.remote import ENDPOINT, open_store
 from tests.flows.conftest import ROOT, Project
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow]

@@ -15,8 +15,9 @@ from evidence.dvc.stores import read_listing
 from evidence.record.ledger import LEDGER, read_ledger
 from evidence.record.schema import SCHEMA, StageRecord, parsed
 from evidence.record.signing import Envelope
+from evidence.remote.log import newest_entry
 from ground.io import read_json
-from ground.remote import newest_entry, open_store
+from ground.remote import open_store
 from tests.campaigns.faults.inputs.documents import (
     MISSING,
     Document,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import polars as pl
 
+from evidence.remote.log import commit_manifest
 from ground import io
-from ground.remote import commit_manifest, open_store
+from ground.remote import open_store
 from pathfinder.core.parts import Part, Parts
 from pathfinder.core.tables import table_writer
 from pathfinder.engines.journal import Journal
