@@ -17,8 +17,9 @@ from evidence.record.environment import git
 from evidence.record.model_signature import MODEL_SIGNATURE
 from evidence.record.record import SIGNED
 from evidence.record.signing import key_id, own_public_keys
+from evidence.remote.log import Commit, commit_manifest
 from ground.io import read_json, sha256_file, write_json
-from ground.remote import Commit, Store, commit_manifest, open_store
+from ground.remote import Store, open_store
 from ground.settings import read_yaml
 
 

@@ -150,7 +150,7 @@ def refs(names: str | Iterable[str] | None) -> Any:
 
 
 def local(*names: str) -> str:
-    """The identifier of an entity of this crate alone: ``#step/train%40full``."""
+    """The identifier of an entity that only this crate has: ``#step/train%40full``."""
     return "#" + quote("/".join(names))
 
 

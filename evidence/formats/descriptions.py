@@ -110,7 +110,11 @@ def lineage_section(lineage: Lineage, target: str) -> str:
         f"The history behind it ({len(lineage.runs)} recorded stages) has the digest {lineage.digest}. "
         f"`pathfinder lineage check {target}` verifies it.\n\n"
         f"| file | bytes | sha256 |\n| --- | ---: | --- |\n{rows}\n"
-        + (f"\nSources that the history reads, those of the benchmarks included:\n\n{sources}\n" if sources else "")
+        + (
+            f"\nSources that the history reads, including the sources of the benchmarks:\n\n{sources}\n"
+            if sources
+            else ""
+        )
     )
 
 

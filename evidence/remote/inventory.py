@@ -49,8 +49,8 @@ def inventory(
 ) -> dict[str, Expected]:
     """The objects of remote ``name`` by md5.
 
-    Those of the newest entry, of the newest entry of a whole run and of ``.dvc`` files that name the remote are
-    required.
+    The objects of the newest entry are required, as are the objects of the newest entry of a whole run and of ``.dvc``
+    files that name the remote.
     """
     newest = [entries[-1], *[each for each in entries if not each.manifest.partial][-1:]] if entries else []
     known = recorded_files(records)

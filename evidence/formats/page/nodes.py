@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +117,9 @@ class _Nodes:
     def _anchor(self, title: str) -> str:
         """The row's address, unique on the page."""
         if title not in self.anchors:
-            wanted = anchor_of(title) or "row"
-            taken = set(self.anchors.values())
-            self.anchors[title] = next(
-                name for n in range(1, len(taken) + 2) if (name := wanted if n == 1 else f"{wanted}-{n}") not in taken
-            )
+            wanted, taken = anchor_of(title) or "row", set(self.anchors.values())
+            names = (wanted if number == 1 else f"{wanted}-{number}" for number in count(1))
+            self.anchors[title] = next(name for name in names if name not in taken)
         return self.anchors[title]
 
     def _row_of(self, path: str) -> tuple[str, str]:
@@ -132,17 +131,20 @@ class _Nodes:
         makers = history.producers(self.stages, path)
         return (self._anchor(self.ids[makers[0].name]), self.ids[makers[0].name]) if makers else ("", "")
 
+    def _makers(self, path: str) -> list[str]:
+        """The addresses of the rows that made a path."""
+        return [self._anchor(self.ids[maker.name]) for maker in history.producers(self.stages, path)]
+
     def _figure_rows(self) -> list[Node]:
         if not self.figures:
             return []
         only = self.figures[0] if len(self.figures) == 1 else None
-        made = [self._anchor(self.ids[stage.name]) for stage in history.producers(self.stages, self.tables)]
         node = Node(
             self._anchor("figure"),
             "figure",
             only.name if only else f"{len(self.figures)} figures",
             only.value if only else f"the scores in {self.tables}",
-            parents=made,
+            parents=self._makers(self.tables),
         )
         for figure in self.figures:
             places = [(place, self._row_of(place.partition("#")[0])[0]) for place in figure.places]
@@ -160,10 +162,7 @@ class _Nodes:
             node.kind = "source"
         node.state, node.tone = joint_state(parts)
         node.aside = aside_of(runs, len(names))
-        for stage in stages:
-            for dep in stage.deps:
-                makers = history.producers(self.stages, dep)
-                node.parents += [self._anchor(self.ids[maker.name]) for maker in makers if maker.name in self.ids]
+        node.parents = [anchor for stage in stages for dep in stage.deps for anchor in self._makers(dep)]
         if any(RAW in stage.outs for stage in stages):  # each source has its own row
             node.parents += [self._anchor(f"source {name}") for name, _ in self._used_sources()]
         return node
@@ -180,30 +179,23 @@ class _Nodes:
     def _part(self, stage: Locked) -> Part:
         run = self.runs.get(stage.name)
         if run is None:
-            facts = [("command", stage.cmd), ("known from", stage.file)] if stage.cmd else [("known from", stage.file)]
-            inputs = [self._linked(File(path, sha256=f"md5 {md5}")) for path, md5 in stage.deps.items()]
-            outputs = [
-                File(path, stage.sizes.get(path, (None, None))[0], f"md5 {md5}") for path, md5 in stage.outs.items()
-            ]
+            facts = [("command", stage.cmd), ("known from", stage.file)]
+            inputs = [File(path, None, f"md5 {md5}", *self._row_of(path)) for path, md5 in stage.deps.items()]
+            sizes = {path: stage.sizes.get(path, (None, None))[0] for path in stage.outs}
+            outputs = [File(path, sizes[path], f"md5 {md5}") for path, md5 in stage.outs.items()]
             state = "no record here" if stage.cmd else ""
             return Part(stage.name, state, "none", [fact for fact in facts if fact[1]], inputs, outputs)
-        state, tone = self._signature(run)
         return Part(
             stage.name,
-            state,
-            tone,
+            *self._signature(run),
             facts_of(run),
-            [self._linked(file_of(each)) for each in run.inputs.values()],
+            [file_of(each, self._row_of(each.path)) for each in run.inputs.values()],
             [file_of(each) for each in run.outputs.values()],
             [(key, pretty(value)) for key, value in run.params.items()],
             [file_of(each) for each in run.rooms.values()],
             environment_of(run),
             run.content["times"]["seconds"],
         )
-
-    def _linked(self, file: File) -> File:
-        address, title = self._row_of(file.path)
-        return File(file.path, file.size, file.sha256, address, title, file.files, file.more)
 
     def _signature(self, run: Run) -> tuple[str, str]:
         if run.statement is None:
@@ -236,8 +228,7 @@ class _Nodes:
             count, examples = self.lines.get(f"{name}/{path}", (0, []))
             node.files.append((File(f"{RAW}/{name}/{path}", entry["bytes"], entry["sha256"]), count, examples))
         if source["kind"] == "shipped":
-            makers = history.producers(self.stages, str(source["location"]))
-            node.parents = [self._anchor(self.ids[maker.name]) for maker in makers]
+            node.parents = self._makers(str(source["location"]))
         return node
 
     @cached_property

@@ -17,7 +17,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file or folder on the page; ``via`` links to the row that made it."""
+    """A file or folder on the page; ``via`` is the address of the row that made it."""
 
     path: str
     size: int | None = None
@@ -71,12 +71,14 @@ class Node:
     figures: list[tuple[Figure, list[tuple[str, str]]]] = field(default_factory=list)
 
 
-def file_of(artefact: Artefact) -> File:
-    """A file or folder of a record; of a large folder only the first files."""
+def file_of(artefact: Artefact, via: tuple[str, str] = ("", "")) -> File:
+    """A file or folder of a record, with the address and the title of the row that made it.
+
+    The page shows only the first files of a large folder.
+    """
     inner = [File(each.path, each.size, each.sha256) for each in list(artefact.files.values())[:_FILES_SHOWN]]
-    return File(
-        artefact.path, artefact.size, artefact.sha256, files=inner, more=max(0, len(artefact.files) - len(inner))
-    )
+    more = len(artefact.files) - len(inner)
+    return File(artefact.path, artefact.size, artefact.sha256, *via, inner, more)
 
 
 def facts_of(run: Run) -> list[tuple[str, str]]:

@@ -18,7 +18,7 @@ _DRAWS, _SEED, _CONFIDENCE = 10_000, 0, 0.95
 
 
 def summarise(folder: Path) -> dict[str, Any]:
-    """What the finished jobs in ``folder`` show about the campaign's decisions."""
+    """The results of the finished jobs in ``folder`` about the campaign's decisions, a JSON value."""
     base = read_json(folder / "base-000.json")
     outputs, correct = np.array(base["outputs"]), np.array(base["correct"])
     jobs = {kind: _jobs(folder, kind) for kind in ("named", "random", "order", "half")}
