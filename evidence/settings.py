@@ -1,4 +1,4 @@
-"""What a project tells the audit about itself, in ``evidence.toml``. Without the file every key has a neutral default.
+"""The facts that a project tells the audit, in ``evidence.toml``. Without the file every key has a neutral default.
 
 The file is the only place that names folders and commands of one project. It is read once, when this module is
 imported: from the current folder or, without one there, from the folder above this package.
@@ -22,7 +22,7 @@ FILE = Path("evidence.toml")
 class Shipped(Form):
     """Data in git that an earlier pipeline made: ``data`` is a copy of the outs below ``copied``.
 
-    ``made`` holds all outs of that pipeline, and ``level`` those of the variant that ``data`` is a copy of.
+    ``made`` holds all outs of that pipeline, and ``level`` the outs of the variant that ``data`` is a copy of.
     """
 
     data: str = ""
@@ -32,7 +32,7 @@ class Shipped(Form):
 
 
 class Remedies(Form):
-    """What messages advise where the project has commands of its own."""
+    """The advice of messages if the project has commands of its own."""
 
     run: str = "run the pipeline with `dvc repro`"
     missing: str = "get them with `dvc pull`, or run the pipeline with `dvc repro`"
@@ -47,7 +47,7 @@ class Settings(Form):
 
     ``name`` names the folder for the state of this machine (``.name``), the folder in a remote, the key's folder below
     the user's configuration, and the variables (``NAME_SIGNING_KEY``); ``vendor`` (default: ``name``) the types of
-    signed documents; ``command`` the command in messages. Of the ``pipelines`` the first is the project's; the others
+    signed documents; ``command`` the command in messages. The first of ``pipelines`` is the project's; the others
     made shipped data once. The project's Python ``packages`` belong to the code of a stage that
     imports them. Dependencies in the folders ``code`` are code. ``locks`` holds pinned packages (``*.lock``),
     ``keys`` the public keys that the project trusts, ``models`` the outs that get a signature of their own. ``sources``

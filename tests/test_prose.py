@@ -48,10 +48,10 @@ def test_help_has_no_marked_construct() -> None:
     assert not listed(texts)
 
 
-def test_code_has_at_most_one_marked_construct_per_two_thousand_words() -> None:
+def test_code_has_at_most_one_marked_construct_per_six_thousand_words() -> None:
     texts = [text for path in sources() for text in prose_of(path)]
     assert words_in(texts) > 25_000
-    assert len(list(marks_in(texts))) <= words_in(texts) / 2000, listed(texts)
+    assert len(list(marks_in(texts))) <= words_in(texts) / 6000, listed(texts)
 
 
 def test_tests_have_at_most_one_marked_construct_per_thousand_words() -> None:

@@ -67,7 +67,7 @@ def renew_tokenizer(model: Path) -> None:
     for file in model.iterdir():
         file.chmod(0o644)
     if _texts(model) != before:
-        raise DataError(f"{model}: the present code gives its tokens other texts; train it again with `make world`")
+        raise DataError(f"{model}: the present code gives its tokens different texts; train it again with `make world`")
 
 
 def _texts(model: Path) -> list[str]:

@@ -128,7 +128,7 @@ class Verdict:
 
     @property
     def is_correct(self) -> bool:
-        """Whether the step has neither a mathematical nor a consistency error."""
+        """True if the step has neither a mathematical nor a consistency error."""
         return bool(self.math and self.consistency)
 
     @property
@@ -213,7 +213,7 @@ class Truth:
         return {"mathematics": MATH_FAULTS, "consistency": CONSISTENCY_FAULTS, "not optimal": SUBOPTIMAL}
 
     def faults(self, problem: str, steps: Sequence[str]) -> list[tuple[str, ...] | None] | None:
-        """The faults of each step, ``None`` from the first step outside the grammar; ``None`` if no story is told."""
+        """The faults of each step, ``None`` from the first step outside the grammar; ``None`` if there is no story."""
         try:
             story = read_story(problem)
         except DataError:
@@ -229,7 +229,7 @@ def assess_to_error(problem: Problem, steps: Sequence[str]) -> list[Verdict | No
 
 
 def is_on_track(problem: Problem, verdict: Verdict) -> bool:
-    """Whether a step keeps the true answer within reach, as Monte-Carlo labels estimate."""
+    """True if a step keeps the true answer within reach, as Monte-Carlo labels estimate."""
     early = verdict.after.ended and verdict.before.done < len(problem.events)
     return verdict.after.value == problem.values[verdict.after.done] and not early
 

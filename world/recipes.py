@@ -50,7 +50,7 @@ class Plans(Section):
 
 
 class CorpusConfig(Section):
-    """Sizes and error rates of the corpora; the defaults are those of the shipped data."""
+    """Sizes and error rates of the corpora; the defaults are the shipped data's."""
 
     seed: int = 11
     phase1_train: PositiveInt = 500

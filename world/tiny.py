@@ -1,7 +1,7 @@
 """Tiny Qwen2-architecture models and their tokenizer.
 
 The tokenizer is a ``Qwen2Tokenizer``: next to a qwen2 configuration, transformers builds that class from the vocabulary
-and the added tokens alone, whatever else tokenizer.json holds. Each number 0-99, each word of the world and each fixed
+and only the added tokens, whatever else tokenizer.json holds. Each number 0-99, each word of the world and each fixed
 prompt string is one token. Numbers are added tokens, because the pattern of the class splits digits.
 """
 
@@ -25,7 +25,7 @@ END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", promp
 SPECIAL = (END_OF_TEXT, START_OF_TURN, END_OF_TURN, *prompts.LABEL_TOKENS)
 YES, NO = "yes", "no"
 CHECK_CAPTIONS = (" Sound: ", ", Fits: ", ", Helps: ")
-"""Captions of the base model's verification lessons; they differ from those of the PRM's prompt."""
+"""Captions of the base model's verification lessons; they differ from the captions of the PRM's prompt."""
 CHECK_SYSTEM = "Check every step of this story."
 JUDGE_REASONING, JUDGE_SCORES = "Reasoning:\n", ("\n\nFinal answers:\nScore A: \n", "\nScore B: \n", "\nScore C:\n")
 INDENTS = (0, *prompts.PUBLISHED_INDENTS)

@@ -42,7 +42,7 @@ def verdict_of(problem: str, before: Iterable[str], step: str) -> Verdict | None
 def known(steps: pl.DataFrame, trajectories: pl.DataFrame, labels: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
     """A row (``KNOWN``) for each step with scores of the judge and a known truth.
 
-    The tables are those of prepare and label; ``kept`` has the ids of the steps that the filter kept.
+    The tables come from prepare and label; ``kept`` has the ids of the steps that the filter kept.
     """
     judged = (
         labels.filter((pl.col("origin") == "judge") & is_labelled())

@@ -1,1 +1,1 @@
-"""What a check compares: claims of files and stores, findings, published runs."""
+"""The parts of a check: claims of files and stores, findings, published runs."""

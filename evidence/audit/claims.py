@@ -183,7 +183,7 @@ class Claims:
                 yield self._finding(self.stage.file, message, about=path)
 
     def _sha256(self) -> Iterator[Finding]:
-        """Files that have the md5 in the record but other bytes."""
+        """Files that have the md5 in the record but different bytes."""
         content = self.record.content if self.record else {}
         for kind in ("inputs", "rooms", "code", "outputs"):
             for path, entry in content.get(kind, {}).items():

@@ -1,4 +1,4 @@
-"""What the audit found: one finding per cause, with every stage that it concerns."""
+"""The findings of the audit: one per cause, with every stage that it concerns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run publishes to a remote: the manifest of the lock, and the evidence that it names."""
+"""The publication of a run to a remote: the manifest of the lock, and the evidence that it names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def publish(root: Path, address: str, stages: Collection[str] | None = None, end
 
 
 def is_pending(root: Path, address: str) -> bool:
-    """Whether the lock has changed since all its outs were last pushed to ``address``."""
+    """True if the lock has changed since all its outs were last pushed to ``address``."""
     lock = root / MAIN_LOCK
     return lock.exists() and sent(root).get(address) != sha256_file(lock)
 
@@ -73,7 +73,7 @@ def send_evidence(store: Store, evidence: Mapping[str, bytes]) -> None:
 def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The manifest of the current lock as a JSON value, and the content of the evidence files by key.
 
-    ``stages`` are those that a partial run has pushed; ``None`` for all. Keys and forms are those of ``published``.
+    ``stages`` are the stages that a partial run has pushed; ``None`` for all. ``published`` describes keys and forms.
     Raises ``DataError`` if the lock cannot be read, or if this user has no key that can sign the manifest.
     """
     outs: dict[str, Any] = {}

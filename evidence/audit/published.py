@@ -1,4 +1,4 @@
-"""What runs published to a remote: a log of manifests, records with signed statements, and signatures of the log.
+"""Read what runs published to a remote: a log of manifests, records with signed statements, signatures of the log.
 
 ``publication`` writes it; here it is verified for remotes that are folders on this machine. In ``<remote>/<name>/``,
 ``log/<number>.json`` names a manifest and the entry before it, and ``signatures/<sha256>.dsse`` signs the entry with
@@ -63,7 +63,7 @@ class _Seen(RootModel[dict[str, SeenEntry]]):
 
 
 class PublishedOut(Form):
-    """One out in a manifest; ``sha256`` is that of the record."""
+    """One out in a manifest; ``sha256`` is from the record."""
 
     md5: Md5
     size: Count | None
@@ -72,7 +72,7 @@ class PublishedOut(Form):
 
 
 class Manifest(Form):
-    """What one run published: the digest of its lock, its outs, records and statements by stage, the code's state.
+    """The publication of one run: the digest of its lock, its outs, records and statements by stage, the code's state.
 
     ``patch`` is the sha256 of the uncommitted changes of tracked files, ``key`` the name of the key that signed the
     entry, ``branch`` ``None`` for a commit without one. A ``partial`` run names only its own stages, in a lock of
@@ -123,7 +123,7 @@ class Published:
         self._read: set[tuple[str, str, str | None]] = set()
 
     def findings(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
-        """What ``chain`` finds, and whether the store has what the newest entry names."""
+        """The findings of ``chain``, and whether the store has what the newest entry names."""
         yield from self.chain()
         yield from self._newest(locked)
 
@@ -208,7 +208,7 @@ class Published:
         return signers
 
     def _is_void(self, entry: bytes, digest: str, number: int, where: str) -> Generator[Finding, None, bool]:
-        """Whether a trusted key declared an entry void, which has no signature of its own."""
+        """True if a trusted key declared an entry void, which has no signature of its own."""
         if self.file("signatures", f"{digest}.dsse").is_file():
             return False
         for path in sorted(self.folder.glob(f"signatures/{digest}.*.void.dsse")):
@@ -259,7 +259,7 @@ class Published:
             yield Finding(signed, "was edited or deleted; a manifest names this signed statement")
 
     def _rolled_back(self) -> Iterator[Finding]:
-        """Whether the log still has what this machine published last and what it has seen."""
+        """Check that the log still has what this machine published last and what it has seen."""
         where = f"{self.objects.name(self.folder)}/log"
         store = self.objects.store
         sent, all_seen = remembered(self.root)
@@ -281,7 +281,7 @@ class Published:
                 yield Finding(where, message, cause="cut")
 
     def _not_entered(self, manifests: list[Manifest]) -> Iterator[Finding]:
-        """Whether the ledger still names every record of one of the manifests, all of a run that was published here."""
+        """Check that the ledger still names every record of at least one of the manifests."""
         try:
             ledger = read_ledger(self.root) or []
         except DataError:  # ``tampered_records`` names the broken link
@@ -296,7 +296,7 @@ class Published:
             yield Finding(LEDGER.as_posix(), message, stages=tuple(stage for stage, _ in lost), cause="cut")
 
     def _newest(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
-        """Whether the newest manifest tells the truth about the lock, and the store has its objects."""
+        """Check that the newest manifest tells the truth about the lock, and the store has its objects."""
         if not self.entries:
             return
         manifest = self.entries[-1].manifest
@@ -320,16 +320,16 @@ def signature(entry: bytes, payload_type: str = ENTRY_TYPE, ending: str = ".dsse
 
 
 def remembered(root: Path) -> tuple[dict[str, str], dict[str, SeenEntry]]:
-    """What this machine published last and the entries that it has seen, by address.
+    """The last publication of this machine, and the entries that it has seen, by address.
 
-    Raises ``DataError`` if one of the two files has another form.
+    Raises ``DataError`` if one of the two files has a different form.
     """
     sent = parsed(_Sent, _content(root, SENT), SENT.as_posix()).root
     return sent, parsed(_Seen, _content(root, SEEN), SEEN.as_posix()).root
 
 
 def names_store(address: str, store: Store, root: Path) -> bool:
-    """Whether a remembered address is that of the store; folders are relative to the project."""
+    """True if a remembered address names the store; folders are relative to the project."""
     folder = (root / address.removeprefix("file://")).resolve()
     return address == store.address or (store.folder is not None and folder == store.folder.resolve())
 

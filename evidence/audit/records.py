@@ -101,7 +101,7 @@ def tampered_journals(stage: Locked, records: list[Record], root: Path) -> Itera
 
 
 def around(record: Record, stage: Locked) -> Iterator[Finding]:
-    """What the attesting run used that no dependency of the stage covers: foreign modules and other packages."""
+    """The materials of the attesting run that no dependency of the stage covers: foreign modules and other packages."""
     for name in record.content.get("unlisted_modules", {}):
         message = "the run loaded this module, which is neither in the code of the stage nor in the environment"
         yield Finding(name, message, stages=(stage.name,))
@@ -196,7 +196,7 @@ def planted_keys(workspace: Workspace) -> Iterator[Finding]:
 
 
 def signers_of(record: Record, keys: Mapping[str, bytes]) -> list[str]:
-    """The names of the trusted keys that signed a record; empty if its statement is missing or by other keys.
+    """The names of the trusted keys that signed a record; empty if its statement is missing or signed by foreign keys.
 
     Raises ``DataError`` if the statement was edited or is about another record, or if the signature of the model that
     it names was edited or deleted.

@@ -35,11 +35,11 @@ PUBLISHED = f"{FOLDER}/records"
 EARLIER, SHIPPED_LEVEL = SETTINGS.shipped.made, SETTINGS.shipped.level
 """The folder of the outs of the earlier pipeline, and the part that the shipped data comes from."""
 COLLECTED = SETTINGS.shipped.copied
-"""What the shipped data is a copy of: an out of the earlier pipeline, or the folder of its outs."""
+"""The original of the shipped data: an out of the earlier pipeline, or the folder of its outs."""
 
 
 class PathClaim(Form):
-    """What a lock entry or a ``.dvc`` file states about one path."""
+    """The statement of a lock entry or a ``.dvc`` file about one path."""
 
     path: str
     md5: Md5 | None = None
@@ -110,7 +110,7 @@ class Record:
 
     @property
     def is_intact(self) -> bool:
-        """Whether the content has the digest in the file's name."""
+        """True if the content has the digest in the file's name."""
         return bool(self.content) and self.path.stem == self.digest
 
     @property
@@ -124,7 +124,7 @@ class Record:
         return self._md5s("outputs")
 
     def has_inputs_of(self, stage: Locked) -> bool:
-        """Whether the record is intact and the run had the command, dependencies and parameters in dvc.lock."""
+        """True if the record is intact and the run had the command, dependencies and parameters in dvc.lock."""
         if not self.is_intact or self.content["cmd"] != stage.cmd:
             return False
         return self.inputs == stage.deps and self.content["params"] == stage.params
@@ -140,7 +140,7 @@ class Record:
 def read_lock(root: Path) -> dict[str, Locked]:
     """The stages of both dvc.lock files and the ``.dvc`` files of ``root``, by name.
 
-    Raises ``DataError`` if the main dvc.lock does not exist, or a file is not valid YAML or has another form.
+    Raises ``DataError`` if the main dvc.lock does not exist, or a file is not valid YAML or has a different form.
     """
     if not (root / MAIN_LOCK).exists():
         raise DataError(
@@ -254,7 +254,7 @@ def producers(stages: dict[str, Locked], path: str) -> list[Locked]:
 
 
 def other_makers(stage: Locked, stages: dict[str, Locked]) -> Iterator[tuple[str, Locked]]:
-    """Each input of ``stage`` that another stage made with other bytes, and that stage."""
+    """Each input of ``stage`` that another stage made with different bytes, and that stage."""
     for path, md5 in stage.deps.items():
         yield from ((path, maker) for maker in stages.values() if maker.outs.get(path, md5) != md5)
 
@@ -282,7 +282,7 @@ def as_shipped(path: str) -> str:
 
 
 def overlap(one: str, other: str) -> bool:
-    """Whether the paths are equal or one contains the other."""
+    """True if the paths are equal or one contains the other."""
     return one == other or other.startswith(f"{one}/") or one.startswith(f"{other}/")
 
 

@@ -94,7 +94,7 @@ class _Expander:
             yield self._stage(f"{name}@{key}", body, {"item": item, "key": key})
 
     def _axis(self, values: Any) -> list[Any]:
-        """The values of a matrix axis; those of params.yaml must be plain words, as they enter commands and paths."""
+        """The values of a matrix axis; values of params.yaml must be plain words, as they enter commands and paths."""
         if not isinstance(values, str):
             return list(values)
         key = match[1] if (match := _ITEM.fullmatch(values)) else values

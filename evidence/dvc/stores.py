@@ -58,7 +58,7 @@ class Store:
     endpoint: str = ""
 
     def address_from(self, root: Path) -> str:
-        """The address as this machine remembers it: that of a folder is relative to the project if it is inside."""
+        """The address as this machine remembers it: a folder inside the project has a relative address."""
         if self.folder is None:
             return self.address
         inside = self.folder.is_relative_to(root.resolve())

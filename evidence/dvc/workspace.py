@@ -54,13 +54,13 @@ class Workspace:
         return bool(git("ls-files", "--", path, root=self.root))
 
     def is_committed(self, path: str) -> bool:
-        """Whether HEAD has a file with these bytes at this path; true outside a repository."""
+        """True if HEAD has a file with these bytes at this path; true outside a repository."""
         if git("rev-parse", "HEAD", root=self.root) is None:
             return True
         return git("rev-parse", f"HEAD:./{path}", root=self.root) == git("hash-object", "--", path, root=self.root)
 
     def _has_commit(self, commit: str) -> bool:
-        """Whether a commit belongs to the history of HEAD, a branch or a tag; true outside a repository."""
+        """True if a commit belongs to the history of HEAD, a branch or a tag; true outside a repository."""
         if git("rev-parse", "HEAD", root=self.root) is None:
             return True
         is_before = git("merge-base", "--is-ancestor", commit, "HEAD", root=self.root) is not None

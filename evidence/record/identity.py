@@ -19,7 +19,7 @@ LOCKS = SETTINGS.locks
 
 
 def is_code(path: str) -> bool:
-    """Whether a dependency in dvc.yaml is code or a lock file rather than data."""
+    """True if a dependency in dvc.yaml is code or a lock file rather than data."""
     return path == LOCKS or PurePosixPath(path).parts[0] in SETTINGS.code
 
 

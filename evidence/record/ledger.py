@@ -3,8 +3,8 @@
 A record that is deleted, replaced or added by hand no longer agrees with the ledger; an edited, removed or moved line
 breaks the chain. Whoever can write here can still rewrite the whole chain: only a copy elsewhere reveals that.
 
-The files of a record get their names after the ledger names the record, so a run that is killed leaves none that the
-ledger lacks. ``file_of`` finds those of a run that was killed in between; the next run gives them their names.
+The files of a record get their names after the ledger names the record, so the ledger names every
+named file. ``file_of`` finds the files of a run that was killed in between; the next run gives them their names.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def file_of(path: Path) -> Path:
 
 
 def _name_files(root: Path, lines: list[bytes]) -> None:
-    """Give files of records that the ledger names their names, those of signatures first; delete the others."""
+    """Give files of records that the ledger names their names, signatures first; delete the others."""
     ledger = b"".join(lines)
     for file in sorted(root.glob(f"{RECORDS}/*/*{_NEW}"), key=lambda file: file.stem.endswith(".json")):
         if file.name.partition(".")[0].encode() in ledger:
@@ -95,7 +95,7 @@ def _name_files(root: Path, lines: list[bytes]) -> None:
 
 
 def _has_no_schema(record: Path) -> bool:
-    """Whether a record is of the version that kept no ledger."""
+    """True if a record is of the version that kept no ledger."""
     try:
         return "schema" not in read_json(record)
     except DataError:

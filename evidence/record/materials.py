@@ -1,4 +1,4 @@
-"""What a stage's process used beyond its declared inputs: journals of earlier answers, and code from other places.
+"""Materials of a stage's process beyond its declared inputs: journals of earlier answers, and code from other places.
 
 A journal is a ``.jsonl`` file below ``STATE``. It only grows, so its state is its size and the sha256 of that many
 bytes. The recorder learns of a journal when Python opens it, and of the entries that a run used from the journal
@@ -142,7 +142,7 @@ def foreign_modules() -> dict[str, Path]:
 
 
 def is_foreign(file: Path) -> bool:
-    """Whether a source file is outside of the environment, the standard library included."""
+    """True if a source file is outside of the environment, the standard library included."""
     folder = _resolved(file.parent)
     return not any(folder.is_relative_to(place) for place in _environment())
 
@@ -180,7 +180,7 @@ def _labelled(name: str, path: Path, root: Path) -> str:
 def unlocked_packages(installed: dict[str, str], locks: Path) -> dict[str, list[str | None]]:
     """Pinned packages whose installed version differs, as ``[installed or None, pinned]``.
 
-    Of several lock files in ``locks``, the one that differs least is that of this environment.
+    If ``locks`` has several lock files, the one that differs least belongs to this environment.
     """
     candidates = [
         {

@@ -33,7 +33,7 @@ MODELS = SETTINGS.models
 CARD = "README.md"
 """The file of a model folder that the signature leaves out."""
 MODEL_SIGNATURE = ".sig"
-"""Ending of the signature; the rest of its name is that of the record."""
+"""Ending of the signature; the rest of its name is the record's."""
 _BUNDLE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 _PREDICATE = "https://model_signing/signature/v1.0"
 
@@ -90,7 +90,7 @@ def sign_model(path: str, files: Mapping[str, str]) -> dict[str, Any]:
 
 
 def verify_model(content: bytes, path: str, files: Mapping[str, str], keys: Mapping[str, bytes], name: str) -> bool:
-    """Whether a trusted key signed exactly these files; ``False`` if the key is not among ``keys`` (PEM by name).
+    """True if a trusted key signed exactly these files; ``False`` if the key is not among ``keys`` (PEM by name).
 
     Raises ``DataError`` with ``name`` if the signature is wrong, is about other files or is not well formed.
     """

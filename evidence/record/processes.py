@@ -1,4 +1,4 @@
-"""What the processes of a stage used, for the stage's record: journals, modules and packages.
+"""Materials of the processes of a stage, for the stage's record: journals, modules and packages.
 
 Each process calls ``report_as`` when it starts. It writes a line for each journal and module as soon as it opens or
 loads it, so a process that is killed has reported, too. The lines are in a folder that the recorder makes and reads.

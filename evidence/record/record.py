@@ -44,7 +44,7 @@ from ground.recording import NOTES
 from ground.settings import read_yaml
 
 SIGNED = ".dsse"
-"""Ending of the signed statement about a record; the rest of its name is that of the record."""
+"""Ending of the signed statement about a record; the rest of its name is the record's."""
 RECORDING = f"{PREFIX}RECORDING"
 """Set while a stage is recorded, so that the processes it starts do not record it again."""
 
@@ -53,7 +53,7 @@ RECORDING = f"{PREFIX}RECORDING"
 def recorded(cmd: str, stage: Stage | None = None) -> Iterator[None]:
     """Record the work of the ``with`` block under the stage of dvc.yaml that has this command, or under ``stage``.
 
-    With ``stage``, the work is that of another program: the modules of this process are not part of the record.
+    With ``stage``, another program does the work: the modules of this process are not part of the record.
     Paths are relative to the current folder, as in dvc.yaml. Work that raises leaves no record. A command that dvc.yaml
     does not list runs unrecorded, with a note on stderr. If a stage has several processes, only the first records, and
     of several machines only the first (``NODE_RANK`` 0).

@@ -31,7 +31,7 @@ def stage(work: Callable[..., None]) -> Callable[..., None]:
         module = _module_name(work)
         is_script = work.__module__ == "__main__"
         if is_script:
-            gc.freeze()  # what was imported stays: the collector need not search it again
+            gc.freeze()  # imported objects stay: the collector need not search them again
         words = sys.argv[1:] if argv is None and is_script else list(argv or ())
         given = vars(_parser(work, module).parse_args(words))
         cmd = " ".join([f"python -m {module}", *words])

@@ -72,7 +72,7 @@ def _between(locked: dict[str, Locked]) -> Iterator[Finding]:
 
 
 def _contradictions(stage: Locked, records: list[Record]) -> Iterator[Finding]:
-    """Records of a run with the same inputs that made other outs, if none made those of the lock."""
+    """Records of a run with the same inputs that made different outs, if none made the lock's."""
     same = [record for record in records if record.has_inputs_of(stage)]
     if same and not any(record.made(stage) for record in same):
         differ = [path for path, md5 in stage.outs.items() if same[0].outputs.get(path) != md5]

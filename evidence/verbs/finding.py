@@ -93,7 +93,7 @@ def _in_record(record: Record, wanted: set[str]) -> Iterator[Place]:
 
 
 def _in_locks(root: Path, stages: Stages, wanted: set[str]) -> Iterator[Place]:
-    """The outs and inputs in the current lock and in those of every commit; equal locks are read once."""
+    """The outs and inputs in the current lock and in the locks of every commit; equal locks are read once."""
     yield from _in_stages(stages.values(), "now", wanted)
     log = git("log", "--format=%H", "--", history.MAIN_LOCK, root=root) or ""
     seen: set[bytes] = {(root / history.MAIN_LOCK).read_bytes()}

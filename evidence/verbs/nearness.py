@@ -56,7 +56,7 @@ def compared(path: Path, entry: Mapping[str, Any], files: Files) -> Verdict:
 def _file(path: Path, md5: str, files: Files) -> Verdict:
     old = files.object(md5)
     if old is None:
-        return Verdict("different", "other bytes; no store of this machine has the recorded ones")
+        return Verdict("different", "different bytes; no store of this machine has the recorded ones")
     if path.suffix == ".safetensors":
         return _tensors(path, old)
     try:
@@ -67,7 +67,7 @@ def _file(path: Path, md5: str, files: Files) -> Verdict:
             return _gaps(_differences(left, right, ""))
     except ValueError:
         pass
-    return Verdict("different", "other bytes")
+    return Verdict("different", "different bytes")
 
 
 def _gaps(found: Iterator[tuple[str, float]]) -> Verdict:

@@ -66,7 +66,7 @@ def recomputed(how: str, values: list[Any]) -> list[float] | None:
 
 
 def shows(text: Any, figure: float) -> bool:
-    """Whether a printed text, or a number, has this figure, rounded to the digits that are printed."""
+    """True if a printed text, or a number, has this figure, rounded to the digits that are printed."""
     if isinstance(text, (int, float)):
         return abs(float(text) - figure) <= 1e-9 * max(1.0, abs(figure))
     for match in _NUMBER.finditer(str(text)):

@@ -2,7 +2,7 @@
 
 The stage runs in a temporary worktree of git at the recorded commit, with the recorded parameters, on inputs that come
 from the stores of this machine. The worktree is removed afterwards, and no file of the project changes. It has no
-journals, so a stage computes the answers in them again. The interpreter and the packages are those of this environment.
+journals, so a stage computes the answers in them again. The interpreter and the packages are this environment's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _VARIABLES_OF_RUNS = (FLOW_RUN, IMAGE)
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The outcome: a verdict per out, and the packages that differ from those of the recorded run."""
+    """The outcome: a verdict per out, and the packages that differ from the recorded run."""
 
     stage: str
     record: str
@@ -134,7 +134,7 @@ def _worktree(root: Path, commit: str) -> Iterator[Path]:
 
 
 def _check_code(record: Record, folder: Path) -> None:
-    """Whether the commit has the code that ran; a run with uncommitted code cannot be repeated from its commit."""
+    """True if the commit has the code that ran; a run with uncommitted code cannot be repeated from its commit."""
     for kind in ("rooms", "code"):
         for path, entry in record.content[kind].items():
             place = folder / path
@@ -146,7 +146,7 @@ def _check_code(record: Record, folder: Path) -> None:
 
 
 def _set_params(record: Record, folder: Path) -> None:
-    """Write the recorded values into the worktree's parameters, if they are not those of the commit."""
+    """Write the recorded values into the worktree's parameters, if they differ from the commit's."""
     stage = read_pipelines(folder).get(record.content["stage"])
     file = folder / (stage.params_file if stage else "params.yaml")
     if not record.content["params"]:
@@ -171,7 +171,7 @@ def _place_inputs(record: Record, root: Path, folder: Path) -> None:
         if target.exists():  # tracked by git
             if digest_path(target).sha256 == entry["sha256"]:
                 continue
-            raise DataError(f"{path}: the commit has other bytes than the run read")
+            raise DataError(f"{path}: the commit has different bytes than the run read")
         if entry["md5"].endswith(".dir"):
             target.mkdir(parents=True)  # also if it is empty
         if (listed := entry.get("files")) is None:

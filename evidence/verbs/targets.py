@@ -53,7 +53,7 @@ def target_of(text: str, root: Path, revision: str | None = None) -> Target:
 
 
 def _is_known(name: str, root: Path) -> bool:
-    """Whether ``name`` is a file or a folder of the project, a stage, or an output."""
+    """True if ``name`` is a file or a folder of the project, a stage, or an output."""
     if (root / name).exists():
         return True
     try:

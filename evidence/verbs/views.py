@@ -22,7 +22,7 @@ View = dict[str, Any]
 
 
 def view(text: str, root: Path, revision: str | None = None) -> Any:
-    """What is known about a stage, an out or a file in one, a record (by its digest), or a value (``X#/pointer``).
+    """The facts about a stage, an out or a file in one, a record (by its digest), or a value (``X#/pointer``).
 
     Raises ``DataError`` if there is no such thing, or several records begin with the digest.
     """

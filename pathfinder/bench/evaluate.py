@@ -1,6 +1,6 @@
 """Evaluate a PRM or a chat model on the benchmarks.
 
-On ProcessBench and PRMBench, a PathFinder-PRM gives a row by each of its rules: "both" passes, "pass1" alone and, on
+On ProcessBench and PRMBench, a PathFinder-PRM gives a row by each of its rules: "both" passes, "pass1" only and, on
 PRMBench, "official" with the published prompt. A published PRM gives the rule of its "authors" and, if the benchmark's
 evaluator uses it differently, the rule of the "benchmark". A chat model that judges whole solutions gives the
 "repaired" and the "official" reading of its answers. The modules ``search`` and ``rows`` have the rules of the search

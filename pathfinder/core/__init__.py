@@ -1,1 +1,1 @@
-"""What every stage speaks: files, parameters, records, labels, prompts and runs."""
+"""The common language of all stages: files, parameters, records, labels, prompts and runs."""

@@ -30,7 +30,7 @@ class HubModel:
 
 
 def is_commit(revision: str | None) -> bool:
-    """Whether a revision is a full commit id, which never moves."""
+    """True if a revision is a full commit id, which never moves."""
     return isinstance(revision, str) and _COMMIT.fullmatch(revision) is not None
 
 
@@ -89,7 +89,7 @@ def cached_folder(folder: Path, model: HubModel) -> Path:
 
 
 def _intact(model: HubModel, name: str) -> Path | None:
-    """The cached file, if its size is that of the fetched file."""
+    """The cached file, if its size is the fetched file's."""
     path = cached_file(model, name)
     if path is None or (name in model.files and path.stat().st_size != model.files[name]["bytes"]):
         return None

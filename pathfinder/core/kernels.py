@@ -1,6 +1,6 @@
 """The CPU kernels that PyTorch and NumPy use: by default those for AVX2, whatever else the processor can do.
 
-Left alone, the libraries choose the newest instructions of the processor (AVX-512, AMX). These add in another order, so
+By themselves, the libraries choose the processor's newest instructions (AVX-512, AMX). These add in another order, so
 trained weights differ from machine to machine. ``PATHFINDER_KERNELS`` selects the kernels:
 
 - ``avx2`` (default): equal bytes on all Intel processors with AVX2. Training takes about a fifth longer than with

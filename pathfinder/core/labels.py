@@ -74,7 +74,7 @@ class Scores(tuple[int, ...]):
 
     @property
     def has_error(self) -> bool:
-        """Whether the score of a type that a PRM can predict is 0."""
+        """True if the score of a type that a PRM can predict is 0."""
         return not all(self.named[kind.name] for kind in PREDICTED)
 
 
@@ -87,7 +87,7 @@ def given_scores(source: str, rating: int | None) -> Scores | None:
 
 
 def disagrees(source: str, rating: int, scores: Scores) -> bool:
-    """Whether the scores contradict the rating: all ones for a -1, or an error for a Monte-Carlo "+"."""
+    """True if the scores contradict the rating: all ones for a -1, or an error for a Monte-Carlo "+"."""
     if rating == -1:
         return all(scores)
     return source in MONTE_CARLO and rating == 1 and not all(scores)
@@ -105,7 +105,7 @@ def drop_reason() -> pl.Expr:
 
 
 def is_labelled() -> pl.Expr:
-    """Whether a row has scores."""
+    """True if a row has scores."""
     return pl.col(CRITERIA[0]).is_not_null()
 
 

@@ -11,5 +11,5 @@ MANIFEST = Path("artifacts/raw/manifest.json")
 
 
 def downloaded_sources(root: Path = Path()) -> dict[str, dict[str, Any]]:
-    """What ``read_manifest`` returns for the project in ``root``; empty if nothing has been downloaded."""
+    """The result of ``read_manifest`` for the project in ``root``; empty if nothing has been downloaded."""
     return read_manifest(root / MANIFEST) if (root / MANIFEST).exists() else {}

@@ -2,7 +2,7 @@
 
 A record is written with the keys that it was given: a key that does not apply is absent from the file, and has its
 default when the file is read. Numbers stay the objects that were given, so a whole number is not written as a float,
-and a number that knows its place in a file keeps it (``pathfinder.reporting.origins``). A reader ignores other keys.
+and a number that knows its place in a file keeps it (``pathfinder.reporting.origins``). A reader ignores further keys.
 """
 
 from __future__ import annotations

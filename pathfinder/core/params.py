@@ -65,7 +65,7 @@ class Source(Section):
 
     @property
     def is_pinned(self) -> bool:
-        """Whether every download gives the same files. A Hub commit or a sha256 of each file pins a remote source."""
+        """True if every download gives the same files. A Hub commit or a sha256 of each file pins a remote source."""
         if self.kind == "hub":
             return re.fullmatch(r"[0-9a-f]{40}", self.revision or "") is not None
         is_local = self.kind in ("shipped", "mirror")

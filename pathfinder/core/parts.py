@@ -1,8 +1,8 @@
 """Parts of a stage's work that any machine computes and the stage merges into the bytes of one process.
 
 ``python -m stages.prepare --part 2/3`` computes the second of three parts and writes only
-``.pathfinder/parts/prepare/<digest>-2-of-3/``. The digest is that of everything that determines the result: inputs,
-parameters, code and locked packages. The stage itself uses the parts of its own digest, computes what they lack, and
+``.pathfinder/parts/prepare/<digest>-2-of-3/``. The digest covers everything that determines the result: inputs,
+parameters, code and locked packages. The stage itself uses the parts of its own digest, computes what is missing, and
 then deletes them. A part appears by one rename, so one that was killed leaves nothing. docs/data.md shows the use.
 """
 
@@ -45,7 +45,7 @@ class Part:
         return f"{self.number}-of-{self.count}"
 
     def has(self, item: int) -> bool:
-        """Whether an item belongs to this part."""
+        """True if an item belongs to this part."""
         return item % self.count == self.number - 1
 
 

@@ -1,4 +1,4 @@
-"""What a scorer reads and returns: solutions, candidate steps and step scores. Imports no model code."""
+"""The input and output of a scorer: solutions, candidate steps and step scores. Imports no model code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StepScore:
     """Probabilities of ``<+>``: ``first`` per first-pass label of the variant. Mode ``pass1`` leaves the reward NaN.
 
     ``other`` names a first-pass label at which the likeliest token is neither ``<+>`` nor ``<->``, if there is one.
-    ``redundancy`` is the probability that the step is superfluous, from a published PRM that says so.
+    ``redundancy`` is the probability that the step is superfluous, from a published PRM that predicts it.
     """
 
     first: Mapping[str, float]
@@ -49,7 +49,7 @@ class StepScore:
 
     @property
     def has_error(self) -> bool:
-        """Whether any first-pass label is negative or, without subtasks, the reward is below one half."""
+        """True if any first-pass label is negative or, without subtasks, the reward is below one half."""
         return not all(self.labels.values()) if self.first else self.reward < 0.5
 
     def row(self) -> dict[str, float | None]:
@@ -59,7 +59,7 @@ class StepScore:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """Whether each step of a solution is correct and, from a system that also judges it, whether it is redundant."""
+    """The verdict on each step of a solution: correct or not and, from a system that judges it, redundant or not."""
 
     correct: Sequence[bool]
     redundant: Sequence[bool] | None = None

@@ -106,7 +106,7 @@ def _record_keys(reading: Reading) -> Iterator[tuple[int, int | None]]:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """List ``number``, from 0, of the lines of one file (``read_batches``); ``digest`` is that of the file."""
+    """List ``number``, from 0, of the lines of one file (``read_batches``); ``digest`` is the file's."""
 
     folder: str
     file: str  # below artifacts/raw

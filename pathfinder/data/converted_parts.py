@@ -54,7 +54,7 @@ def write_part(parts: Parts, part: Part, sources: Sequence[Source], preset: Pres
 
 
 def _own(source: Source, file: Path, preset: Preset, part: Part) -> Iterator[Batch | None]:
-    """The batches of a file, those of other parts as ``None``."""
+    """The batches of a file; batches of other parts are ``None``."""
     first = int(source.digests[file][:8], 16)
     return (batch if part.has(first + batch.number) else None for batch in source.batches(file, preset))
 

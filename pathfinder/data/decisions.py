@@ -24,7 +24,7 @@ def decisions(
 ) -> pl.DataFrame:
     """One row per record of ``trees`` (``records.TREES``), in their order; the schema is ``records.DECISIONS``.
 
-    ``sides`` holds the trees of each side, ``dropped`` those of each reason, with the records that it concerns.
+    ``sides`` holds the trees of each side, ``dropped`` the trees of each reason, with the records that it concerns.
     ``groups`` names the group of near duplicates of each chosen problem. ``hits`` explains the reason "overlap", and
     ``excluded`` (``exclusions.EXCLUDED``) the reason "excluded".
     """

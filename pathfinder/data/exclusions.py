@@ -62,13 +62,13 @@ class Exclusion(BaseModel):
 
     @property
     def key(self) -> str:
-        """What it excludes, for example ``rater:rater-11``."""
+        """The excluded records in words, for example ``rater:rater-11``."""
         kind, value = next((kind, value) for kind in ("content", "rater", "source") if (value := getattr(self, kind)))
         return f"{kind}:{value}" + ("" if self.step is None else f"-{self.step}-{self.completion}")
 
 
 def read_exclusions(path: Path = EXCLUSIONS) -> list[Exclusion]:
-    """Read the list; raises ``DataError`` if the file is missing or a line has another form."""
+    """Read the list; raises ``DataError`` if the file is missing or a line has a different form."""
     if not path.exists():
         raise DataError(f"{path}: no such file; restore it with `git checkout {path}`, or create an empty one")
     found = []

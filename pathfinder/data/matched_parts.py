@@ -1,7 +1,7 @@
 """Parts of the search for near duplicates: each distinct training text belongs to one part.
 
 For a step, a part finds the matches with benchmark steps, which depend on the benchmarks only; for a problem, it
-computes the signature. A part does so for all its texts in artifacts/steps, the build for those of its trees. What a
+computes the signature. A part does so for its texts in artifacts/steps, the build for the texts of its trees. What a
 part found for texts of no tree has no effect.
 """
 

@@ -110,7 +110,7 @@ class Side(Metrics):
 
 
 class Removed(Metrics):
-    """What a benchmark removed from the training data."""
+    """The records that a benchmark removed from the training data."""
 
     problems: Whole
     records: Whole

@@ -37,7 +37,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 }
 _FOLDERS = {"trajectories": "steps", "answers": "labels", "drops": "clean", "train": "train", "test": "train"}
 _JUDGED = tuple(kind.name for kind in ERROR_TYPES if not kind.caption)
-"""The criteria that training data lack."""
+"""The criteria without a label in the training data."""
 ENGINE_OUTCOMES = ("parsed", "unparsed", "too_long", "refused", "engine_error")
 OUTCOMES = ("given", *ENGINE_OUTCOMES, "not_sampled", "unrated")
 
@@ -50,7 +50,7 @@ def file_of(name: str) -> str:
 
 
 def without_answers(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """The judge's answers with empty texts: those of the paper's size have gigabytes, and no gate reads them."""
+    """The judge's answers with empty texts: at the paper's size the texts have gigabytes, and no gate reads them."""
     if answers.collect_schema().get("answer") != pl.String():
         return answers  # the suites of structure report it
     return answers.with_columns(answer=pl.when(pl.col("answer").is_not_null()).then(pl.lit("")))

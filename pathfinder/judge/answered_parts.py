@@ -1,6 +1,6 @@
 """Parts of labelling: the answers to a share of the prompts, each part in a journal of its own.
 
-A prompt belongs to a part by its digest, so all its answers are in one journal. The folder of a part is beside that of
+A prompt belongs to a part by its digest, so all its answers are in one journal. The folder of a part is next to that of
 the stage and has the part at the end of its name. The stage moves the answers of all parts to its own journal before it
 asks. Only servers answer parts: in process, an answer depends on the others of its batch.
 """
@@ -34,7 +34,7 @@ def require_servers(params: Label) -> None:
 
 
 def move_parts(journal: Journal) -> int:
-    """Move the answers of all parts that ``journal`` lacks, in the order of the parts' names; returns their number.
+    """Move the missing answers of all parts to ``journal``, in the order of the parts' names; returns their number.
 
     Raises ``DataError`` if a part's journal is damaged or its process still runs.
     """

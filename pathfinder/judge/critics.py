@@ -124,7 +124,7 @@ def criticise(
 
     ``served`` is its name at the servers, if different. Writes ``artifacts/predictions/<benchmark>/<name>.jsonl`` and
     ``metrics/<benchmark>/<name>.json`` and returns the result as one line. Whatever preset reads the answers, the
-    metrics hold the repaired figures and, under ``official``, those of the published evaluator.
+    metrics hold the repaired figures and, under ``official``, the published evaluator's.
 
     Raises ``BudgetSpentError`` if the budget is spent first and ``TransientError`` if calls failed; answers are kept.
     Raises ``DataError`` for a bad row of the benchmark and for a server without the model.

@@ -177,7 +177,7 @@ Judge = ServerJudge | LocalJudge
 
 
 def describe(judge: Judge, sampling: dict[str, Any]) -> dict[str, Any]:
-    """What determines the answers, for the record of a stage: engine and model, prompts, sampling and seeds."""
+    """All that determines the answers, for the record of a stage: engine and model, prompts, sampling and seeds."""
     seed = (
         "first 28 bits of the sha256 of an answer's key"
         if isinstance(judge, ServerJudge)

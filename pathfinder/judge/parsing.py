@@ -137,7 +137,7 @@ def _value(visible: str, mention: re.Match[str]) -> str:
 
 
 def _is_corrected(visible: str, block: list[re.Match[str]], stated: Mapping[str, str]) -> bool:
-    """Whether words in the line of a score, or a sentence after the block, state another value."""
+    """True if words in the line of a score, or a sentence after the block, state another value."""
     if any(found["value"] != stated[found["letter"].upper()] for found in _STATED.finditer(visible, block[-1].end())):
         return True
     thoughts = filter(_SECOND_THOUGHT.search, visible[block[-1].end() :].split("\n"))
@@ -162,7 +162,7 @@ def _own_blocks(visible: str, mentions: list[re.Match[str]], letters: list[str],
 
 
 def _is_cited(visible: str, mention: re.Match[str]) -> bool:
-    """Whether a mention is in a block quotation, or in the quotation marks of a sentence. A key of JSON is not."""
+    """True if a mention is in a block quotation, or in the quotation marks of a sentence. A key of JSON is not."""
     start = mention.start()
     begin = visible.rfind("\n", 0, start) + 1
     if _BLOCK_QUOTATION.match(visible, begin, start):
@@ -174,7 +174,7 @@ def _is_cited(visible: str, mention: re.Match[str]) -> bool:
 
 
 def _is_quoted(visible: str, start: int) -> bool:
-    """Whether the text at ``start`` is inside a sentence, a quotation or a code block."""
+    """True if the text at ``start`` is inside a sentence, a quotation or a code block."""
     before = visible[visible.rfind("\n", 0, start) + 1 : start].strip().removeprefix('{"')  # JSON
     is_inside = any(character in _QUOTES or character.isalpha() for character in before)
     return is_inside or visible.count("```", 0, start) % 2 == 1

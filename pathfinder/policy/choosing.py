@@ -39,7 +39,7 @@ def steps_of(solution: str) -> tuple[str, ...]:
 def choose(rewards: Sequence[Sequence[float] | None], votes: Sequence[str | None]) -> dict[str, int | None]:
     """Per rule the index of the chosen sample; None if no sample has rewards and an answer.
 
-    ``votes`` are the samples' answers, equal ones spelled alike (``Grader.votes``). Of the samples with the answer of a
+    ``votes`` are the samples' answers, equal ones spelled alike (``Grader.votes``). Among samples with the answer of a
     weighted vote, the first is chosen.
     """
     pairs = enumerate(zip(rewards, votes, strict=True))

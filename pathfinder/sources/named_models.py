@@ -95,7 +95,7 @@ def model_folder(name: str | Path, revision: str | None = None) -> Path:
 
 
 def _fetched(repository: Repository, revision: str | None) -> Path:
-    """The folder that points to the repository in the Hub's cache, with its parts, fetched if they are not there."""
+    """The folder that points to the repository in the Hub's cache, with its parts, fetched if they are missing."""
     model = _source(repository.name, replace(repository, revision=revision or repository.revision))
     name = repository.title or repository.name  # not the base model's own folder, which has no parts
     folder = _pointer(name, commit) if is_commit(commit := model.revision or "") else None
