@@ -62,12 +62,17 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> Ite
     if not rows:
         return
     names = list(columns or rows[0])
-    cells = [names, *([_cell(row.get(name)) for name in names] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     right = [all(isinstance(row.get(name), (int, float, type(None))) for row in rows) for name in names]
-    for line in cells:
-        parts = (c.rjust(w) if is_right else c.ljust(w) for c, w, is_right in zip(line, widths, right, strict=True))
-        yield "  ".join(parts).rstrip()
+    yield from aligned([names, *([_cell(row.get(name)) for name in names] for row in rows)], right)
+
+
+def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] | None = None) -> Iterator[str]:
+    """Rows of texts as lines with aligned columns; by default, all columns but the first are aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    to_right = right or [place > 0 for place in range(len(widths))]
+    for row in rows:
+        cells = zip(row, widths, to_right, strict=True)
+        yield "  ".join(cell.rjust(w) if is_right else cell.ljust(w) for cell, w, is_right in cells).rstrip()
 
 
 def counted(number: int, noun: str) -> str:

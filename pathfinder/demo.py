@@ -8,8 +8,7 @@ from typing import Any
 
 from ground.text import has_colour
 from pathfinder.library import PRM
-from pathfinder.pages.example import PROBLEM, STEPS
-from pathfinder.pages.picture import LEGEND, as_text, picture_of
+from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS, LEGEND, as_text, picture_of
 from pathfinder.prm.results import ScoredSolution, UnscoredSolution
 
 MODEL = Path(__file__).parent / "demo_model"
@@ -26,7 +25,7 @@ This tiny model knows only such stories. What to try next:
 
 def scored() -> ScoredSolution | UnscoredSolution:
     """The solution with its scores."""
-    return PRM.load(MODEL, device="cpu").score(PROBLEM, STEPS)
+    return PRM.load(MODEL, device="cpu").score(EXAMPLE_PROBLEM, EXAMPLE_STEPS)
 
 
 def as_row(solution: ScoredSolution | UnscoredSolution) -> dict[str, Any]:

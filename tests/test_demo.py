@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from pathfinder import PRM
 from pathfinder.cli import app
 from pathfinder.demo import MODEL, scored
-from pathfinder.pages.example import PROBLEM, STEPS
+from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS
 
 
 def test_the_shipped_model_is_small_and_finds_both_errors() -> None:
@@ -22,7 +22,7 @@ def test_the_shipped_model_is_small_and_finds_both_errors() -> None:
     solution = scored()
     assert [step.findings for step in solution.steps] == [(), ("math error",), ("consistency error",), ()]
     assert solution.first_error == 1
-    named = PRM.load(MODEL).score(PROBLEM, STEPS)
+    named = PRM.load(MODEL).score(EXAMPLE_PROBLEM, EXAMPLE_STEPS)
     for shown, other in zip(solution.steps, named.steps, strict=True):
         assert shown.reward == pytest.approx(other.reward, abs=1e-6), "`score` of the same model prints the same"
 

@@ -16,8 +16,7 @@ from ground.io import write_text
 from ground.text import errors_without_traceback
 from pathfinder.demo import MODEL
 from pathfinder.library import PRM
-from pathfinder.pages.example import PROBLEM, STEPS
-from pathfinder.pages.picture import as_svg, picture_of
+from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS, as_svg, picture_of
 
 LEGEND = "Probabilities of a tiny trained model; a value below one half is red."
 PICTURE, TRAINED = Path("docs/step-scores.svg"), Path("models/full")
@@ -50,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     if given.model:
         rounded(TRAINED, MODEL)
         return
-    scored = model.score(PROBLEM, STEPS)
+    scored = model.score(EXAMPLE_PROBLEM, EXAMPLE_STEPS)
     picture = as_svg(picture_of(scored.problem, scored.steps), LEGEND)
     if given.write:
         write_text(PICTURE, picture)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ground.io import DataError
+from ground.show import aligned
 from pathfinder.benchmarks import prmbench, processbench
 from pathfinder.benchmarks.grading import Grader, GradingPreset, gold_of
 from pathfinder.benchmarks.readers import (
@@ -309,11 +310,7 @@ def render(kind: Kind, result: dict[str, Any], form: Format) -> str:
     if form == "markdown":
         rule = ["---"] + ["---:"] * (len(head) - 1)
         return "\n".join("| " + " | ".join(row) + " |" for row in [head, rule, *cells])
-    widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
-    return "\n".join(
-        "  ".join([row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))])
-        for row in [head, *cells]
-    )
+    return "\n".join(aligned([head, *cells]))
 
 
 def _table(kind: Kind, result: dict[str, Any]) -> list[list[Any]]:

@@ -30,6 +30,14 @@ _STYLE = """text{font:15px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#1
 @media (prefers-color-scheme:dark){text{fill:#e6e9ee}.dim{fill:#a3adb9}.low,.first{fill:#ff8a7d}.line{stroke:#3a424d}
 .edge{fill:#6fd69b}.edge.bad{fill:#ff8a7d}}"""
 _RIGHT, _COLUMN, _ROW, _TOP = 650, 100, 34, 92
+EXAMPLE_PROBLEM = "Eve has 7 apples.\n1) Eve finds 6.\n2) Eve uses 5.\n3) Eve sells 2.\nHow many apples does Eve have?"
+EXAMPLE_STEPS = (
+    "1) finds 6, so 7 + 6 = 13 apples.",
+    "2) uses 5, so 13 - 5 = 9 apples.",
+    "3) sells 2, so 9 - 2 = 7 pens.",
+    r"The answer is \boxed{7}.",
+)
+"""A solution in the quickstart's world with a consistency error, for the demo and the server's page."""
 
 
 class Typed(Protocol):

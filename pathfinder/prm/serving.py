@@ -25,10 +25,9 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from ground.io import DataError
 from pathfinder.core.steps import Solution
-from pathfinder.pages.example import PROBLEM, STEPS
 from pathfinder.pages.formulas import Formulas
 from pathfinder.pages.page import STYLE, escaped, template
-from pathfinder.pages.picture import LEGEND, picture_of
+from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS, LEGEND, picture_of
 from pathfinder.prm.batching import Batcher, FullError, tokens_of
 from pathfinder.prm.gate import AGAIN, Bearer, Gate, Impatient, OwnHost
 from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_solution, split_steps
@@ -263,8 +262,8 @@ def read_form(body: bytes) -> tuple[str, str]:
 
 def page(
     model: str,
-    problem: str = PROBLEM,
-    steps: str = "\n\n".join(STEPS),
+    problem: str = EXAMPLE_PROBLEM,
+    steps: str = "\n\n".join(EXAMPLE_STEPS),
     scored: ScoredSolution | UnscoredSolution | None = None,
     refusal: str = "",
     status: int = 200,

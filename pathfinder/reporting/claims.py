@@ -125,8 +125,6 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
     """A table of claims with verdict, difference and p per benchmark."""
     if not evidence.compared:
         return [Text(f"{MISSING}: no two systems have predictions yet.")]
-    titles = [bench.title for bench in BENCHMARKS]
-    rows = [(claim, *(cell_of(tests.get(title)) for title in titles)) for claim, tests in found.items()]
     caption = (
         "Differences in percentage points with 95 % intervals. The two-sided p is adjusted by Holm's method over all "
         f"comparisons that ProcessBench, PRMBench and Search list below. “{_sentence(YES.word)}” and “{NO.word}” mean "
@@ -134,7 +132,7 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
         f"larger. “{_sentence(OPEN.word)}” means neither: the data show no clear difference, which does not prove that "
         "there is none."
     )
-    table = Table(caption, ("claim", *titles), rows, measured=frozenset())
+    table = _claims_table(caption, found, [bench.title for bench in BENCHMARKS])
     return [table, *map(Text, _about_seeds(evidence.compared))]
 
 
@@ -142,13 +140,17 @@ def claims_as_published(evidence: Evidence) -> list[Block]:
     """The claims about variants and mixes again, under the published decision rules."""
     found = findings(evidence, evidence.compared_as_published)
     titles = [bench.title for bench in BENCHMARKS if any(bench.title in tests for tests in found.values())]
-    rows = [(claim, *(cell_of(tests.get(title)) for title in titles)) for claim, tests in found.items()]
     caption = (
         "The same claims under the published decision rules, which the paper's figures follow (docs/fidelity.md). On "
         "PRMBench the published prompt differs from the training prompt, which a small model may not understand. The "
         "p-values are adjusted over the comparisons of this table."
     )
-    return [Table(caption, ("claim", *titles), rows, measured=frozenset())] if rows else []
+    return [_claims_table(caption, found, titles)] if found else []
+
+
+def _claims_table(caption: str, found: Findings, titles: Sequence[str]) -> Table:
+    rows = [(claim, *(cell_of(tests.get(title)) for title in titles)) for claim, tests in found.items()]
+    return Table(caption, ("claim", *titles), rows, measured=frozenset())
 
 
 def cell_of(finding: Finding | None) -> str:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, model_validator
 
 from ground.io import read_json
+from ground.show import aligned
 from pathfinder.core.metrics import Metrics, Number, checked
 from pathfinder.core.params import load_params
 from pathfinder.reporting.names import COLUMNS, PUBLISHED, TABLES
@@ -103,11 +104,8 @@ def results_table(path: Path = TABLES) -> str:
     if found is None:
         return f"{path} does not exist yet; run `make run`\n"
     rows = printed_rows(found)
-    first, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    rows.insert(1, tuple("-" * width for width in (first, *widths)))
-    text = ["  ".join([name.ljust(first), *map(str.rjust, cells, widths)]) for name, *cells in rows]
-    text += ["", *found.truth] if found.truth else []
-    return "\n".join(text) + "\n"
+    rows.insert(1, tuple("-" * max(map(len, column)) for column in zip(*rows, strict=True)))
+    return "\n".join([*aligned(rows), *(["", *found.truth] if found.truth else [])]) + "\n"
 
 
 def agreement(root: Path) -> Iterator[str]:
