@@ -29,7 +29,6 @@ from pathfinder.core.params import load_params
 from pathfinder.core.parts import Part
 from pathfinder.core.records import LINES
 from pathfinder.data import trainset
-from pathfinder.data.decisions import decisions
 from pathfinder.data.exclusions import excluded_records, read_exclusions
 from pathfinder.data.matched_parts import known_signatures, match_parts, match_steps, write_part
 from pathfinder.data.metrics import Build
@@ -97,7 +96,7 @@ def main(*, part: Annotated[str, "do only this part of the search, for example 2
         write_parquet(OVERLAP / "overlap.parquet", pl.DataFrame(hits, schema=trainset.PROBLEM_HITS))
         write_parquet(OVERLAP / "steps.parquet", trainset.step_rows(steps, parts))
         write_parquet(OVERLAP / "removed.parquet", removed)
-        made = decisions(gathered, {"train": train, "test": test}, dropped, groups, hits, excluded)
+        made = trainset.decisions(gathered, {"train": train, "test": test}, dropped, groups, hits, excluded)
         write_parquet(DECISIONS_FILE, made)
         write_metrics(METRICS, figures)
         stored.clear()

@@ -23,7 +23,7 @@ from ground.io import DataError, atomic_folder, digest_of, remove, write_json
 from pathfinder.core.hub import HUB_FILE, read_hub_model
 from pathfinder.core.params import PARAMS_FILE, Download, Params, Source, load_params
 from pathfinder.sources.catalogue import Fetched, fetch_source, look_up_all
-from pathfinder.sources.pin import pin as write_pins
+from pathfinder.sources.catalogue import pin as write_pins
 
 RAW = Path("artifacts/raw")
 WORK = Path(".pathfinder/download")

@@ -26,10 +26,9 @@ from pathfinder.core.records import STEPS, TRAJECTORIES
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.engines.vllm_server import gpus_of
-from pathfinder.judge.answered_parts import journal_path, move_parts, require_servers
 from pathfinder.judge.judge import describe, journal_folder, open_judge
 from pathfinder.judge.label_tables import accounting, agreement, by_source, labels_of, write_answers
-from pathfinder.judge.labelling import Labelling, Prompts, choose
+from pathfinder.judge.labelling import Labelling, Prompts, choose, journal_path, move_parts, require_servers
 from pathfinder.judge.metrics import Label
 from pathfinder.models.cards import confined
 from pathfinder.models.footprint import require

@@ -84,7 +84,7 @@ class Encoder:
     def verdict(self, verdict: Verdict, reveal: bool) -> Piece:
         """A step under "Current Step: " with its three labels; each label is masked in the input unless ``reveal``.
 
-        Each word of the step is a question too. Without those questions, tiny models spend their whole budget on
+        Each word of the step is a question too. Without these questions, tiny models spend their whole budget on
         finding out which of a dozen words a verdict was about.
         """
         piece = self.questions([("Current Step: ", None), *word_questions(verdict)])

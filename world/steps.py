@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How a solver writes, as probabilities per step.
+    """The writing habits of a solver, as probabilities per step.
 
     ``misread`` applies to the hero's tricky events. ``slip`` applies to any step and draws a typed fault from
     ``slips``. ``idle`` inserts a step that does not help. ``flourish`` replaces the usual link.

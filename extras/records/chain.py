@@ -15,14 +15,13 @@ import polars as pl
 
 from extras.records.upstream_line import NOT_YET
 from ground.io import parse_json
-from pathfinder.core.labels import CORRECTNESS, CRITERIA, STEP_LABELS, correctness, drop_reason, given_scores
+from pathfinder.core.labels import CORRECTNESS, CRITERIA, STEP_LABELS, UNASKED, correctness, drop_reason, given_scores
 from pathfinder.core.params import Preset
 from pathfinder.core.records import LABELS
 from pathfinder.judge.parsing import read_scores
 
 SAME, NOT_ASKED = "the same", "the judge gave no answer"
 _SHOWN = 60
-_UNASKED = ("not_sampled", "unrated")
 Row = Mapping[str, Any]
 
 
@@ -67,7 +66,7 @@ def label_link(step: Row, answers: Sequence[Row], label: Row | None, preset: Pre
         return _compared("label", label, {"outcome": "given", **given.named}, "the rating implies")
     if not answers:
         expected = dict.fromkeys(CRITERIA)
-        if label["outcome"] in _UNASKED:
+        if label["outcome"] in UNASKED:
             return _compared("label", label, expected, "no judge was asked, which implies")
         return f"differs: the label has outcome {label['outcome']}, but there is no answer"
     last = max(answers, key=lambda answer: int(answer["attempt"]))

@@ -72,8 +72,8 @@ def cached_file(model: HubModel, name: str) -> Path | None:
 def cached_folder(folder: Path, model: HubModel) -> Path:
     """The folder in the Hub's cache that has every file of the model that ``folder`` points to. Needs no network.
 
-    It is the smallest folder of the repository that has all of them. Raises ``DataError`` if a file is missing or has
-    another size than the fetched one.
+    It is the smallest folder of the repository that has all of them. Raises ``DataError`` if a file is missing or
+    differs in size from the fetched one.
     """
     names = list(model.files) or ["config.json"]
     paths = [path for name in names if (path := _intact(model, name)) is not None]
@@ -82,8 +82,8 @@ def cached_folder(folder: Path, model: HubModel) -> Path:
 
         lost = next(name for name in names if _intact(model, name) is None)
         raise DataError(
-            f"{folder}: {lost} of {model.repo} at {model.revision} is not in the Hub cache {HF_HUB_CACHE}, or has "
-            "another size; fetch it with `python -m stages.download --models`, or set HF_HOME to the cache that has it"
+            f"{folder}: {lost} of {model.repo} at {model.revision} is not in the Hub cache {HF_HUB_CACHE}, or differs "
+            "in size; fetch it with `python -m stages.download --models`, or set HF_HOME to the cache that has it"
         )
     return Path(os.path.commonpath([path.parent for path in paths]))
 

@@ -1,4 +1,4 @@
-"""The CPU kernels that PyTorch and NumPy use: by default those for AVX2, whatever else the processor can do.
+"""The CPU kernels that PyTorch and NumPy use: by default the kernels for AVX2, on every processor that has it.
 
 By themselves, the libraries choose the processor's newest instructions (AVX-512, AMX). These add in another order, so
 trained weights differ from machine to machine. ``PATHFINDER_KERNELS`` selects the kernels:
@@ -34,7 +34,7 @@ KERNELS = {"avx2": _AVX2, "compatible": _AVX2 | {"MKL_CBWR": "COMPATIBLE"}, "nat
 
 
 def pin_kernels() -> None:
-    """Set the variables of the chosen kernels, for this process and those that it starts; a variable that is set wins.
+    """Set the variables of the chosen kernels, for this process and its children; a variable that is set wins.
 
     It does nothing on a processor without AVX2, where the pinned kernels would crash, and once a library is loaded.
     Raises ``DataError`` for an unknown choice.

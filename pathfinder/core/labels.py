@@ -9,11 +9,14 @@ published code. Ratings are -1, 0, 1 for PRM800K; a Monte-Carlo "+" is 1 and "-"
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import polars as pl
 
 Outcome = Literal["given", "parsed", "unparsed", "too_long", "refused", "engine_error", "not_sampled", "unrated"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+UNASKED: tuple[Outcome, ...] = ("not_sampled", "unrated")
+"""The outcomes of records that need a judge but were not to be labelled."""
 HUMAN = "prm800k"
 MONTE_CARLO: tuple[str, ...] = ("rlhflow_mistral", "math_shepherd")
 FOLDERS = {HUMAN: HUMAN, "rlhflow_mistral": "mistral", "math_shepherd": "math_shepherd"}

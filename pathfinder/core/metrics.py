@@ -81,8 +81,8 @@ class Agreement(Metrics):
 class Measured(Metrics):
     """A system on a benchmark, in percent, with the figures of each decision rule (or of the whole, if it has one).
 
-    ``kept`` counts the items, ``too_long`` those without scores. ``official`` has the figures of the published rule in
-    the published evaluator's arithmetic; ``preset`` selects the rule of the main figures.
+    ``kept`` counts the items, ``too_long`` the items without scores. ``official`` has the figures of the published rule
+    in the published evaluator's arithmetic; ``preset`` selects the rule of the main figures.
     """
 
     interval: Pair | None = None

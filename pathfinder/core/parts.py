@@ -35,7 +35,7 @@ class Part:
 
     @classmethod
     def parse(cls, text: str) -> Part:
-        """Read ``2/3`` or ``2-of-3``; raises ``DataError`` for another text."""
+        """Read ``2/3`` or ``2-of-3``; raises ``DataError`` for any other text."""
         match = _PART.fullmatch(text)
         if match is None or int(match[1]) > int(match[2]):
             raise DataError(f"--part {text}: expected NUMBER/COUNT, for example 2/3")
@@ -75,9 +75,9 @@ class Parts:
             write_json(folder / SEAL, {"part": str(part), "identity": self.identity, "files": _digests(folder)})
 
     def collect(self) -> dict[Part, Path]:
-        """The folders of the sound parts: of those with an equal count, which cover the most. They enter the record.
+        """The folders of the sound parts of one count, the count that covers the most. They enter the record.
 
-        A part that is damaged or has other inputs is not used; a line on standard error says why.
+        A part that is damaged or has different inputs is not used; a line on standard error gives the reason.
         """
         sound: dict[int, dict[Part, Path]] = {}
         for part, path in self._stored():
@@ -101,7 +101,7 @@ class Parts:
             shutil.rmtree(path)
 
     def _of_other_identity(self) -> int:
-        """The number of stored parts with another identity."""
+        """The number of stored parts with a different identity."""
         every = [path.name for path in (PARTS / self.stage).glob("[!.]*") if path.is_dir()]
         start = self._start() if every else ""  # without parts, no digest is computed
         return sum(not name.startswith(start) for name in every)
@@ -119,7 +119,7 @@ class Parts:
         return sorted((Part.parse(name), path) for name, path in names if _PART.fullmatch(name) and path.is_dir())
 
     def _problem(self, path: Path, part: Part) -> str | None:
-        """Why a part cannot be used."""
+        """The reason why a part cannot be used."""
         try:
             seal = read_json(path / SEAL)
         except (DataError, OSError) as error:

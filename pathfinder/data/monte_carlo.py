@@ -22,7 +22,7 @@ _CAPTION = re.compile(r"^[ \t]*Step\s*\d+\s*:[ \t]*", re.MULTILINE | re.IGNORECA
 
 
 def read_monte_carlo(value: Any, preset: Preset) -> Reading:
-    """Read one line of either format; raises ``UnreadableError`` if it has another shape."""
+    """Read one line of either format; raises ``UnreadableError`` if it has neither format."""
     if isinstance(value, dict) and "conversations" in value:
         return _read_conversation(value["conversations"], preset)
     if isinstance(value, dict) and {"input", "label"} <= value.keys():

@@ -60,7 +60,7 @@ class NearDuplicates:
             yield found.filter(pl.col("similarity") >= self.threshold)
 
     def _least(self, size: str) -> pl.Expr:
-        """How many shingles a set of this size shares with a near duplicate, at least."""
+        """The least number of shingles that a set of this size shares with a near duplicate."""
         return (self.threshold * pl.col(size) - 1e-9).ceil().clip(1).cast(pl.Int64)
 
     def _in_prefix(self) -> pl.Expr:

@@ -19,7 +19,7 @@ def read_prm800k(value: Any, preset: Preset) -> Reading:
     """Read one line. Every completion is a record after the steps that were chosen before it.
 
     Flags, finish reasons, human and unchosen steps are counted in ``notes`` and change nothing. Raises
-    ``UnreadableError`` if the line has another shape.
+    ``UnreadableError`` if the line has a different shape.
     """
     problem, steps = _frame(value)
     reading = Reading(SOURCE, problem)

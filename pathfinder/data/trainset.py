@@ -1,4 +1,4 @@
-"""The training set: records gathered into trees, overlap with the benchmarks, choice of trees and split by problem."""
+"""The training set: records gathered into trees, overlap with the benchmarks, choice, split by problem, decisions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathfinder.benchmarks.readers import read_prmbench, read_prmbench_originals
 from pathfinder.core.metrics import Flow, Stage
 from pathfinder.core.mixes import IS_HUMAN, draw, records_of, take
 from pathfinder.core.params import Build
-from pathfinder.core.records import BRANCH, CLEAN, STEPS, TRAJECTORIES, TREES, as_trained
+from pathfinder.core.records import BRANCH, CLEAN, DECISIONS, STEPS, TRAJECTORIES, TREES, as_trained
 from pathfinder.data.metrics import Overlap, Removed, Shared, Side
 from pathfinder.data.overlap import BenchmarkText, ProblemHit, StepIndex, StepMatch, best_of, overlap_counts
 
@@ -35,6 +35,8 @@ REMOVED: dict[str, Any] = {
     **dict.fromkeys(("tree_id", "problem_id", "source", "benchmark"), _TEXT),
     "records": pl.Int64(),
 }
+_NOTHING = pl.lit(None, pl.String())
+_LIMITS = pl.when(IS_HUMAN).then(pl.lit("build.prm800k_records")).otherwise(pl.lit("build.mistral_records"))
 TextMatches = Mapping[str, Mapping[int, StepMatch]]
 """Training texts and the benchmark steps that they match."""
 PartMatches = Mapping[tuple[str, bool], Mapping[int, StepMatch]]
@@ -209,3 +211,44 @@ def sizes(trees: pl.DataFrame) -> Side:
         problems=trees["problem_id"].n_unique(),
         sources={str(name): records_of(rows) for (name,), rows in trees.group_by("source", maintain_order=True)},
     )
+
+
+def decisions(
+    trees: pl.DataFrame,
+    sides: Mapping[str, pl.DataFrame],
+    dropped: Mapping[str, pl.DataFrame],
+    groups: Mapping[str, str],
+    hits: Sequence[ProblemHit],
+    excluded: pl.DataFrame,
+) -> pl.DataFrame:
+    """Each record of ``trees`` (``TREES``) with the reason that dropped it, or the side that it is on (``DECISIONS``).
+
+    Rows follow the order of ``trees``. ``sides`` has the trees of each side. ``dropped`` has, by reason, the trees with
+    the records that it dropped.
+    ``groups`` names the group of near duplicates of each chosen problem. ``hits`` explains the reason "overlap", and
+    ``excluded`` (``exclusions.EXCLUDED``) the reason "excluded".
+    """
+    found: dict[str, str] = {}
+    for hit in hits:
+        found.setdefault(hit.problem_id, f"{hit.kind} problem of {hit.benchmark} {hit.benchmark_id}")
+    details: dict[str, pl.Expr] = {
+        "overlap": pl.col("problem_id").replace_strict(found, default=None, return_dtype=pl.String()),
+        "mix": _LIMITS,
+        "limit": pl.lit("build.max_records"),
+    }
+    parts = [
+        _decided(rows, pl.lit(reason), details.get(reason, _NOTHING), _NOTHING, _NOTHING)
+        for reason, rows in dropped.items()
+    ]
+    group = pl.col("problem_id").replace_strict(groups, default=None, return_dtype=pl.String())
+    parts += [_decided(rows, _NOTHING, _NOTHING, pl.lit(side), group) for side, rows in sides.items()]
+    decided = pl.concat(parts).join(excluded.rename({"detail": "exclusion"}), on="id", how="left")
+    decided = decided.with_columns(detail=pl.coalesce("detail", "exclusion"))
+    order = trees.select("branches").explode("branches").select(id=pl.col("branches").struct.field("id"))
+    return order.join(decided, on="id", how="left", maintain_order="left", validate="1:1").select(*DECISIONS)
+
+
+def _decided(trees: pl.DataFrame, reason: pl.Expr, detail: pl.Expr, side: pl.Expr, group: pl.Expr) -> pl.DataFrame:
+    rows = trees.select("tree_id", "branches", reason=reason, detail=detail, side=side, group=group)
+    exploded = rows.explode("branches").with_columns(id=pl.col("branches").struct.field("id"))
+    return exploded.select(pl.col(name).cast(kind) for name, kind in DECISIONS.items())

@@ -92,7 +92,7 @@ def _excerpt(text: str) -> str:
 
 
 def text_problem(value: Any) -> str | None:
-    """Why ``value`` cannot be a problem or a step, or ``None`` if it can."""
+    """The reason why ``value`` cannot be a problem or a step, or ``None`` if it can."""
     if value is None:
         return "null_text"
     if not isinstance(value, str):

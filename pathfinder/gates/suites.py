@@ -18,8 +18,10 @@ from pathfinder.core.labels import (
     ERROR_TYPES,
     HUMAN,
     MONTE_CARLO,
+    OUTCOMES,
     PREDICTED,
     STEP_LABELS,
+    UNASKED,
     drop_reason,
 )
 from pathfinder.core.params import Validate
@@ -38,8 +40,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 _FOLDERS = {"trajectories": "steps", "answers": "labels", "drops": "clean", "train": "train", "test": "train"}
 _JUDGED = tuple(kind.name for kind in ERROR_TYPES if not kind.caption)
 """The criteria without a label in the training data."""
-ENGINE_OUTCOMES = ("parsed", "unparsed", "too_long", "refused", "engine_error")
-OUTCOMES = ("given", *ENGINE_OUTCOMES, "not_sampled", "unrated")
+_ASKED = tuple(outcome for outcome in OUTCOMES if outcome not in ("given", *UNASKED))
 
 Tables = Mapping[str, pl.DataFrame]
 
@@ -99,7 +100,7 @@ def shares(tables: Tables) -> dict[str, float | None]:
 
     ``dropped`` excludes steps that were not to be labelled (``not_sampled``, ``unrated``).
     """
-    labels = tables["labels"].filter(~pl.col("outcome").is_in(["not_sampled", "unrated"]))
+    labels = tables["labels"].filter(~pl.col("outcome").is_in(UNASKED))
     dropped = tables["drops"].join(labels, on="id", how="semi")
     parts = {
         "parsed": (int((tables["answers"]["outcome"] == "parsed").sum()), len(tables["answers"])),
@@ -121,7 +122,7 @@ def agreement(tables: Tables) -> pl.DataFrame:
     )
 
 
-# Each table joined with those that it refers to. A column ``…_found`` or ``…_right`` is 1 if the reference is valid.
+# Each table is joined with the tables that it names. A column ``…_found`` or ``…_right`` is 1 if the name is valid.
 
 
 def _trajectories(tables: Tables, bounds: Validate) -> Suite:
@@ -216,7 +217,7 @@ def _answers(tables: Tables) -> Suite:
         unique("attempt_of"),
         *(present(name) for name in ("id", "attempt", "round", "prompt_digest", "outcome")),
         *flagged("label_found"),
-        one_of("outcome", ENGINE_OUTCOMES),
+        one_of("outcome", _ASKED),
         within("attempt", 0, None),
         within("round", 0, None),
         gates.matches("prompt_digest", "^[0-9a-f]{64}$", "prompt_digest is a sha256"),

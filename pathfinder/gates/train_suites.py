@@ -46,7 +46,7 @@ def train_contents(tables: Tables, kept: int, bounds: Validate, mixes: Sequence[
 
 
 def _mixes(tables: Tables, named: Mapping[Mix, int], tolerance: float) -> Suite:
-    """The records of each mix, those held out included, compared with the number in its name."""
+    """The records of each mix, with the held-out records, compared with the number in its name."""
     records = pl.concat([tables[side].select("source", pl.col("branches").list.len()) for side in SIDES])
     human = int(records.filter(IS_HUMAN)["branches"].sum())
     other = int(records["branches"].sum()) - human

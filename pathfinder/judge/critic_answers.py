@@ -31,7 +31,7 @@ _TRIES = 16  # JSON objects of an answer to try, from the last one
 
 @dataclass(frozen=True, slots=True)
 class StepScores:
-    """How valid and how redundant each step is, in [-1, 1]; 0 is undecided.
+    """The validity and the redundancy of each step, in [-1, 1]; 0 is undecided.
 
     A step is valid, or redundant, if its score is above 0. Source: PRMBench's prompt.
     """

@@ -3,8 +3,8 @@
 ``ask`` gets keys ``<prompt digest>:<attempt>`` and a function that builds the prompt of a key. It writes the missing
 answers to the journal, as far as the meter allows, as ``{"text", "tokens", "prompt_tokens", "finish"}``, with the
 server's ``id`` of the response, or as ``{"outcome", "message"}`` (too long, refused). It returns the messages of engine
-errors by key; those are not written, so the next run asks again. ``identity`` is everything that determines an answer;
-prompts must not contain ``specials``.
+errors by key; errors are not written, so the next run asks again. ``identity`` has everything that determines an
+answer; prompts must not contain ``specials``.
 
 Source: paper section 3.3; engine settings as in ``run_inference.py`` (params: label).
 """
@@ -178,11 +178,8 @@ Judge = ServerJudge | LocalJudge
 
 def describe(judge: Judge, sampling: dict[str, Any]) -> dict[str, Any]:
     """All that determines the answers, for the record of a stage: engine and model, prompts, sampling and seeds."""
-    seed = (
-        "first 28 bits of the sha256 of an answer's key"
-        if isinstance(judge, ServerJudge)
-        else ("Philox stream of the sha256 of an answer's key")
-    )
+    drawn = "first 28 bits" if isinstance(judge, ServerJudge) else "Philox stream"
+    seed = f"{drawn} of the sha256 of an answer's key"
     return {"judge": judge.identity, "prompts": DIGESTS, "sampling": sampling, "seed": seed}
 
 

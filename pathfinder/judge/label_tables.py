@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from pathfinder.core.labels import CRITERIA, drop_reason, is_labelled
+from pathfinder.core.labels import CRITERIA, OUTCOMES, drop_reason, is_labelled
 from pathfinder.core.metrics import Agreement, Flow
 from pathfinder.core.records import ANSWERS, LABELS
 from pathfinder.core.tables import table_writer
-from pathfinder.judge.labelling import OUTCOMES, Labelling, Verdicts
+from pathfinder.judge.labelling import Labelling, Verdicts
 
 KEPT = ("given", "parsed")
 """The outcomes with scores; records with any other outcome are dropped."""

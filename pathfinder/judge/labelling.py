@@ -4,6 +4,10 @@ A step takes at most ``1 + disagreement_rounds`` rounds of at most ``parse_attem
 ``<prompt digest>:<attempt>``, with attempts counted over all rounds, so steps with equal prompts share their answers.
 State takes a few bytes per step: prompts are built when they are sent, answers are read from the journal when needed.
 
+Other machines can answer a part of the prompts, each part into a journal of its own. A prompt belongs to a part by its
+digest, so all its answers are in one journal. The stage moves the answers of all parts to its own journal before it
+asks. Only servers answer parts: in process, an answer depends on the rest of its batch.
+
 Source: paper section 3.3; ``run_inference.py`` and ``run_inference_mistral.py`` as intended (the published loops lose
 the disagreements of the last round). The preset "official" uses their indentation and regular expression.
 """
@@ -12,16 +16,20 @@ from __future__ import annotations
 
 import hashlib
 import random
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, get_args
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from pathfinder.core.labels import CRITERIA, HUMAN, MONTE_CARLO, Outcome, Scores, disagrees, given_scores
+from ground.io import DataError, read_jsonl
+from pathfinder.core.labels import CRITERIA, HUMAN, MONTE_CARLO, OUTCOMES, Outcome, Scores, disagrees, given_scores
 from pathfinder.core.params import Label, Preset
 from pathfinder.core.parts import Part
 from pathfinder.engines.journal import Journal
@@ -30,8 +38,8 @@ from pathfinder.judge.judge import Judge
 from pathfinder.judge.parsing import read_scores
 from pathfinder.judge.prompts import step_prompt
 
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _OPEN = -1  # no verdict yet
+_JOURNAL = "journal.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +221,37 @@ class Labelling:
         scores, detail = read_scores(entry["text"], self.params.preset, entry["finish"] == "length")
         outcome: Outcome = "unparsed" if scores is None else "parsed"
         return Answer(round_, entry["text"], outcome, scores, detail, entry["tokens"], entry.get("prompt_tokens", 0))
+
+
+def journal_path(folder: Path, part: Part | None) -> Path:
+    """The journal of the stage in ``folder``, or of one part in a folder next to it, which has the part in its name."""
+    return (folder if part is None else folder.with_name(f"{folder.name}-{part}")) / _JOURNAL
+
+
+def require_servers(params: Label) -> None:
+    """Raise ``DataError`` if the engine's answers depend on one another."""
+    if params.engine == "transformers":
+        raise DataError(
+            "label.engine transformers: its answers depend on their batch, so it cannot answer a part; use the engine "
+            "vllm or openai, or run the stage without --part"
+        )
+
+
+def move_parts(journal: Journal) -> int:
+    """Move the answers of all parts that ``journal`` lacks, in the order of the parts' names; returns their number.
+
+    Raises ``DataError`` if a part's journal is damaged or its process still runs.
+    """
+    before, folder = len(journal), journal.path.parent
+    parts = sorted(folder.parent.glob(f"{folder.name}-*-of-*/{_JOURNAL}"))
+    for path in parts:
+        with Journal(path):  # verifies every line, and excludes a writer
+            for _, line in read_jsonl(path):
+                if line["key"] not in journal:
+                    journal.write(line["key"], line["value"])
+    journal.sync()
+    for path in parts:
+        shutil.rmtree(path.parent)
+    if added := len(journal) - before:
+        print(f"label: {added} answers of {len(parts)} parts moved to {journal.path}", file=sys.stderr, flush=True)
+    return added

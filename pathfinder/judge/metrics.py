@@ -10,7 +10,8 @@ from pathfinder.core.metrics import Agreement, Counts, Figure, Stage, Whole
 class Label(Stage):
     """Metrics of the stage label.
 
-    ``answers`` are of steps: those with equal prompts share one, which is paid for once (``calls``, ``tokens``).
+    ``answers`` counts one per step, although steps with equal prompts share one that is paid for once (``calls``,
+    ``tokens``).
     ``agreement`` is by source and rating. The counts by outcome are of records (``outcomes``) and of answers.
     """
 

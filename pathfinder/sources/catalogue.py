@@ -1,6 +1,6 @@
-"""The source catalogue: fetch the files of one source into a folder and check their digests (docs/data.md, Sources).
+"""The source catalogue: fetch the files of a source into a folder, check their digests, and pin them in params.yaml.
 
-Files that an interrupted run fetched stay in the work folder and are not fetched again.
+Files that an interrupted run fetched stay in the work folder and are not fetched again. See docs/data.md, Sources.
 """
 
 from __future__ import annotations
@@ -8,19 +8,21 @@ from __future__ import annotations
 import os
 import shutil
 import urllib.parse
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ground.io import DataError, sha256_file
+from ground.io import DataError, atomic_file, sha256_file
 from ground.remote import open_store
+from pathfinder.core.commented_yaml import dump_commented, load_commented
 from pathfinder.core.hub import HUB_FILE, write_hub_model
-from pathfinder.core.params import Download, Source
+from pathfinder.core.params import Download, Source, load_params
 from pathfinder.sources.http_fetch import fetch_file
 from pathfinder.sources.hub import Listing, fetch_dataset, fetch_model, look_up, require_cache_space, wrong
 
 MIRROR_VARIABLE = "PATHFINDER_MIRROR"
+_WIDTH = 4096  # no line of params.yaml is wrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,3 +204,39 @@ def _dataset(source: Source, listing: Listing, folder: Path, settings: Download)
         target.unlink(missing_ok=True)
         target.hardlink_to(cache / source.path_of(name))
     return names
+
+
+def pin(path: Path, fetched: Mapping[str, Fetched]) -> list[str]:
+    """Write revision and digests of the ``fetched`` sources into the file ``path``; returns the names that changed.
+
+    Comments and the order of keys stay. Shipped sources are left out, because DVC pins them. Raises ``DataError`` if
+    the file is not valid.
+    """
+    content = load_commented(path)
+    before = {source.name: source for source in load_params(path).download.sources}
+    changed = []
+    for entry in content["download"]["sources"]:
+        source = before[entry["name"]]
+        if source.kind != "shipped" and source.name in fetched:
+            _pin(entry, source, fetched[source.name])
+            changed += [source.name] if Source.model_validate(dict(entry)) != source else []
+    if changed:
+        with atomic_file(path) as temporary:
+            temporary.write_text(dump_commented(content, _WIDTH), encoding="utf-8")
+            load_params(temporary)
+    return changed
+
+
+def _pin(entry: dict[str, Any], source: Source, fetched: Fetched) -> None:
+    """Write what is not pinned into the catalogue's entry; of a model, the files in the Hub's cache."""
+    if entry["revision"] != fetched.revision:
+        entry["revision"] = fetched.revision
+    digests = {name: found["sha256"] for name, found in (fetched.cached or fetched.files).items()}
+    if not source.files:
+        entry["files"] = digests
+        return
+    for name, sha256 in digests.items():
+        if source.path_of(name) != name:
+            entry["files"][name]["sha256"] = sha256
+        elif source.sha256_of(name) != sha256:
+            entry["files"][name] = sha256

@@ -20,7 +20,7 @@ from ground.text import printable
 from pathfinder.core.params import Download
 
 RETRIED = (408, 416, 425, 429)
-"""Refusals that may end, besides every 5xx."""
+"""Refusals that may end, in addition to every 5xx."""
 _LONGEST_WAIT_S = 30.0
 _SPARE_BYTES = 1 << 30  # left free for everything else
 T = TypeVar("T")

@@ -9,13 +9,13 @@ import numpy as np
 import polars as pl
 import pytest
 
-from pathfinder.core.labels import Scores
+from pathfinder.core.labels import OUTCOMES, Scores
 from pathfinder.core.params import Label
 from pathfinder.core.records import STEPS, TRAJECTORIES
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.judge.judge import ServerJudge
-from pathfinder.judge.labelling import OUTCOMES, Labelling, Prompts, Verdicts, choose
+from pathfinder.judge.labelling import Labelling, Prompts, Verdicts, choose
 from tests.judge.test_judge import params
 
 ONES = "Score A: 1 Score B: 1 Score C: 1"

@@ -27,10 +27,9 @@ from pathfinder.models.folders import open_model
 from pathfinder.models.model import load_model
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.planning import profiles
-from pathfinder.sources.catalogue import Fetched
+from pathfinder.sources.catalogue import Fetched, pin
 from pathfinder.sources.hub import Listing, byte_bar, require_cache_space
 from pathfinder.sources.named_models import model_folder
-from pathfinder.sources.pin import pin
 from stages.download import main as download
 from tests.support.hub_server import HubServer, hub_server
 from tests.support.models import plain_tokenizer, small_model
