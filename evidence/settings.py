@@ -52,7 +52,8 @@ class Settings(Form):
     imports them. Dependencies in the folders ``code`` are code. ``locks`` holds pinned packages (``*.lock``),
     ``keys`` the public keys that the project trusts, ``models`` the outs that get a signature of their own. ``sources``
     is a manifest of downloaded files (``ground.manifest``). ``tables`` is a JSON file with results by ``system`` and
-    ``metrics`` the beginning of the paths of JSON files with figures, which ``diff`` compares.
+    ``metrics`` the beginning of the paths of JSON files with figures, which ``diff`` compares. ``cards`` is the folder
+    with a card of each model, ``NAME.md``.
     """
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]*$")] = "evidence"
@@ -67,6 +68,7 @@ class Settings(Form):
     sources: str = ""
     tables: str = ""
     metrics: str = ""
+    cards: str = ""
     shipped: Shipped = Shipped()
     remedies: Remedies = Remedies()
 

@@ -37,12 +37,23 @@ _NO_MEMORY = re.compile(
     r"(can't|cannot) allocate memory|out of memory|can't start new thread|failed to map segment", re.IGNORECASE
 )
 """How libraries say that memory is short, whatever the type of their error."""
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
 def printable(text: str) -> str:
     """``text`` with every control character and invisible character, except newlines, written as an escape."""
     return "".join(c if _is_visible(c) else c.encode("unicode_escape").decode() for c in text)
+
+
+def anchor_of(name: str) -> str:
+    """The address for a name within a page: ``metrics/train/full.json`` becomes ``metrics-train-full-json``."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def visible(text: str) -> str:
+    """``text`` with a replacement character for each character that a browser must not get or a reader cannot see."""
+    return _UNSAFE.sub("\ufffd", text)
 
 
 def dotted(location: Sequence[int | str]) -> str:

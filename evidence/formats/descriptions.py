@@ -11,8 +11,8 @@ from evidence.formats.artefacts import media_type
 from evidence.formats.identifiers import uri, uuid_of
 from evidence.formats.lineage import Lineage, Run, read_json_file, text_of
 from evidence.record.model_signature import MODELS
+from evidence.settings import SETTINGS
 from ground.io import DataError
-from pathfinder.reporting.names import CARDS
 
 DESCRIPTION = "artifacts/export/croissant.json"
 """The description of the exported training set, without provenance: the export stage cannot know its own record."""
@@ -73,7 +73,7 @@ def card(lineage: Lineage) -> str:
     target = (lineage.target or "").rstrip("/")
     run = _maker(lineage, target)
     is_model = target.startswith(MODELS)
-    path = CARDS / f"{PurePosixPath(target).name}.md" if is_model else Path(target) / "README.md"
+    path = Path(SETTINGS.cards) / f"{PurePosixPath(target).name}.md" if is_model else Path(target) / "README.md"
     if not (lineage.root / path).is_file():
         remedy = (
             "run the stage report, which writes the cards of models"

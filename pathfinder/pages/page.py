@@ -21,12 +21,12 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, Template
 
+from ground.text import anchor_of, visible
 from pathfinder.pages.formulas import Formulas
 from pathfinder.pages.origins import Sourced, origin_of
 from pathfinder.pages.picture import Picture, is_low, shown
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
 _NUMBER = re.compile(r"^[+\-\u2212]?[\d\u202f,.]+\s?(%|s|K)?( \[.*\])?$|^(missing|–|\?)?$")
 _UNBROKEN = re.compile(r"\[[-+\d., ]*\]|\bp [<=] (?=\d)|\d (?=%|[sK]\b)")
@@ -174,18 +174,9 @@ def _texts(block: Block | Section) -> Iterator[Any]:
             yield from map(_texts, block.blocks)
 
 
-def anchor_of(name: str) -> str:
-    """The address for a name within a page: ``metrics/train/full.json`` becomes ``metrics-train-full-json``."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-
-
-def _visible(text: str) -> str:
-    return _UNSAFE.sub("\ufffd", text)
-
-
 def escaped(text: str) -> str:
     """Text safe inside HTML elements and quoted attributes, without characters that a reader cannot see."""
-    return html.escape(_visible(text))
+    return html.escape(visible(text))
 
 
 def to_html(page: Page) -> str:
@@ -205,7 +196,7 @@ def template(name: str) -> Template:
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         keep_trailing_newline=True,
-        finalize=lambda value: value if hasattr(value, "__html__") else _visible(str(value)),
+        finalize=lambda value: value if hasattr(value, "__html__") else visible(str(value)),
     )
     environment.globals |= {"anchor_of": anchor_of, "origin_of": origin_of, "side_by_side": _side_by_side}
     environment.globals |= {"shown": shown, "is_low": is_low, "unbroken": _unbroken, "breakable": _breakable}
@@ -277,4 +268,4 @@ def _markdown(block: Block) -> str:
 
 def as_markdown_text(text: str) -> str:
     """Text that Markdown shows as it is, in one line: no character of it is markup or HTML."""
-    return _MARKDOWN.sub(r"\\\1", " ".join(_visible(text).split()))
+    return _MARKDOWN.sub(r"\\\1", " ".join(visible(text).split()))

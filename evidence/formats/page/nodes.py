@@ -31,7 +31,7 @@ from evidence.formats.page.parts import (
 from ground.io import DataError
 from ground.settings import read_yaml
 from ground.show import counted
-from pathfinder.pages.page import anchor_of
+from ground.text import anchor_of
 
 _TABLES = "reports/tables.json"
 _TRAJECTORIES = Path("artifacts/steps/trajectories.parquet")

@@ -1,7 +1,7 @@
 """One self-contained page of a history: a graph from the figures down to the lines of the sources.
 
 A row is a figure, the runs of a stage, or a source; it opens to show what is known of it. The page works without its
-script, which only highlights the rows above and below a row. All text is untrusted and escaped as on the other pages.
+script, which only highlights the rows above and below a row. All text is untrusted and escaped.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-from jinja2 import FileSystemLoader, Template
+from jinja2 import Environment, FileSystemLoader, Template
 
 from evidence.formats.page.lanes import path_of, reduced, rows_of, width_of, x_of
 from evidence.formats.page.nodes import nodes_of
+from evidence.settings import STATE
 from ground.io import write_text
-from pathfinder.pages.page import PALETTE, template
+from ground.text import visible
 
-PAGE = Path(".pathfinder/stages.html")
+PAGE = STATE / "stages.html"
 """The page of the whole history, which every run writes again."""
 _TEMPLATES = Path(__file__).parent / "templates"
 
@@ -50,7 +51,7 @@ def render(root: Path, target: str | None = None) -> str:
         stages=sum(bool(part.state) for part in parts),
         recorded=sum(part.tone != "none" for part in parts),
         seconds=sum(part.seconds for part in parts),
-        style=PALETTE + (_TEMPLATES / "lineage.css").read_text(encoding="utf-8"),
+        style=(_TEMPLATES / "lineage.css").read_text(encoding="utf-8"),
         script=script,
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
@@ -59,8 +60,12 @@ def render(root: Path, target: str | None = None) -> str:
 
 @cache
 def _template() -> Template:
-    """The page's template, in the environment that escapes the texts of every page."""
-    shared = template("page.html").environment
-    return shared.overlay(loader=FileSystemLoader(_TEMPLATES), trim_blocks=True, lstrip_blocks=True).get_template(
-        "lineage.html"
-    )
+    """The page's template, which escapes whatever is inserted."""
+    return Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=lambda value: value if hasattr(value, "__html__") else visible(str(value)),
+    ).get_template("lineage.html")
