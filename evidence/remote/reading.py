@@ -25,12 +25,13 @@ from evidence.dvc.objects import Objects
 from evidence.dvc.stores import parse_listing
 from evidence.remote import mirror
 from evidence.remote.inventory import Expected, inventory, recorded_listings
+from evidence.settings import STATE
 from ground.hashing import digest_chunks
 from ground.io import DataError
 from ground.progress import Progress
 from ground.remote import READERS, Listed, Store
 
-VERIFIED = Path(".pathfinder/verified")
+VERIFIED = STATE / "verified"
 _BATCH = 1000
 Remote = Literal["no", "quick", "full"]
 
