@@ -101,8 +101,7 @@ class _Writer:
 
     def _run(self, stage: Locked) -> Node:
         """The stage with the record that made what the lock has."""
-        made = (record for record in history.known_records(self.root, stage.name) if record.made(stage))
-        record = next(made, None)
+        record = history.attesting(history.known_records(self.root, stage.name), stage)
         facts: dict[str, Any] = {"stage": stage.name, "command": stage.cmd, "params": stage.params, "outs": stage.outs}
         facts |= {"code": {dep: md5 for dep, md5 in stage.deps.items() if is_code(dep)}}
         facts |= {"record": record.digest, "times": record.content["times"]} if record else {"record": None}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from evidence.audit.claims import differing
 from evidence.audit.findings import Finding
-from evidence.dvc.history import Locked, Record, read_records
+from evidence.dvc.history import Locked, Record, attesting, read_records
 from evidence.dvc.workspace import Workspace
 from evidence.record.identity import LOCKS
 from evidence.record.ledger import LEDGER, RECORDS, file_of, read_ledger
@@ -41,7 +41,7 @@ def witness(stage: Locked, records: list[Record], workspace: Workspace) -> Recor
     the same inputs, or one of the run whose files are here: such a record contradicts the lock.
     """
     intact = [record for record in records if record.is_intact]
-    if made := next((record for record in intact if record.made(stage)), None):
+    if made := attesting(intact, stage):
         return made
 
     def agreement(record: Record) -> tuple[int, int]:
@@ -60,7 +60,7 @@ def witness(stage: Locked, records: list[Record], workspace: Workspace) -> Recor
 
 def unreproducible(stage: Locked, records: list[Record]) -> Iterator[Finding]:
     """Runs with the same inputs as the one in the lock that made other outs, with what differed around them."""
-    attested = next((record for record in records if record.made(stage)), None)
+    attested = attesting(records, stage)
     if attested is None:
         return
     for other in (record for record in records if record.has_inputs_of(stage)):
@@ -125,7 +125,7 @@ def entered_records(root: Path, stage: str) -> list[Record]:
 
 def record_of(root: Path, stage: Locked) -> Record | None:
     """The newest record that counts as evidence and whose run is the one in the lock; ``None`` if there is none."""
-    return next((record for record in entered_records(root, stage.name) if record.made(stage)), None)
+    return attesting(entered_records(root, stage.name), stage)
 
 
 def tampered_records(root: Path) -> Iterator[Finding]:

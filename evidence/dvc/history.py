@@ -229,6 +229,11 @@ def known_records(root: Path, stage: str, about: Iterable[str] = ()) -> list[Rec
     return sorted(found.values(), key=lambda record: str(record.content.get("times", {}).get("start")), reverse=True)
 
 
+def attesting(records: Iterable[Record], stage: Locked) -> Record | None:
+    """The first record whose run made what the lock has of a stage."""
+    return next((record for record in records if record.made(stage)), None)
+
+
 def record_folders(root: Path) -> list[Path]:
     """The folders of records in remotes on this machine, and in fetched copies of other remotes."""
     remotes = [store.folder for store in stores(root) if store.folder is not None and store.name != "cache"]

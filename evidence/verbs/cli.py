@@ -94,7 +94,7 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the stages, their outs, the records of their runs, or the runs of the training."""
-    from evidence.verbs.listing import rows_of
+    from evidence.verbs.views import rows_of
 
     rows = rows_of(kind, Path(), at)
     show(rows, as_json, table(rows))

@@ -12,8 +12,7 @@ from evidence.audit.claims import NONE, differing
 from evidence.audit.findings import listed
 from evidence.dvc.history import Locked
 from evidence.settings import SETTINGS
-from evidence.verbs.causes import Causes, Change, plain
-from evidence.verbs.sides import Side, sides_of
+from evidence.verbs.causes import Causes, Change, Side, plain, sides_of
 from evidence.verbs.targets import Files
 from ground.io import PathfinderError
 

@@ -113,7 +113,7 @@ def _recorded(name: str, root: Path, revision: str | None) -> Record:
         stages = history.read_lock(folder)
         if name not in stages:
             raise DataError(f"{name}: no such stage in {history.MAIN_LOCK}; `{SETTINGS.command} list` lists them")
-        found = next((r for r in history.known_records(folder, name) if r.made(stages[name])), None)
+        found = history.attesting(history.known_records(folder, name), stages[name])
     if found is None:
         message = f"no record of the run in {history.MAIN_LOCK}; `{SETTINGS.command} list records` lists its records"
         raise DataError(f"{name}: this machine has {message}")

@@ -1,10 +1,11 @@
-"""``lineage view``: one stage, out, record or value of a JSON file, now or at a git revision."""
+"""``list`` and ``view``: the stages, outs, records and runs, now or at a git revision, and all about one of them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from evidence.dvc import history
 from evidence.dvc.history import Locked, Record
@@ -16,6 +17,79 @@ from evidence.verbs.pointers import value_at
 from evidence.verbs.revision import at
 from evidence.verbs.targets import Files, maker_of, target_of
 from ground.io import DataError
+from ground.settings import read_yaml
+
+Kind = Literal["stages", "outs", "records", "runs"]
+Rows = list[dict[str, Any]]
+
+
+def rows_of(kind: Kind, root: Path, revision: str | None = None) -> Rows:
+    """One row per stage, out, record or training run; raises ``DataError`` if the revision has no lock."""
+    with at(root, revision) as folder:
+        stages = history.read_lock(folder)
+        if kind == "outs":
+            return [row for stage in stages.values() for row in _out_rows(stage)]
+        if kind == "runs":
+            return _run_rows(read_yaml(folder / "params.yaml"), stages)
+        records = {name: history.known_records(folder, name) for name, stage in stages.items() if stage.cmd}
+        if kind == "records":
+            return [_record_row(record, stages[name]) for name, found in records.items() for record in found]
+        return [_stage_row(stage, records.get(stage.name, [])) for stage in stages.values()]
+
+
+def _stage_row(stage: Locked, records: list[Record]) -> dict[str, Any]:
+    made = history.attesting(records, stage)
+    return {
+        "stage": stage.name,
+        "command": stage.cmd or None,
+        "outs": len(stage.outs),
+        "record": made.digest if made else None,
+        "seconds": made.content["times"]["seconds"] if made else None,
+        "records": len(records),
+    }
+
+
+def _out_rows(stage: Locked) -> Rows:
+    return [
+        {"out": path, "md5": md5, "bytes": stage.sizes[path][0], "files": stage.sizes[path][1], "stage": stage.name}
+        for path, md5 in stage.outs.items()
+    ]
+
+
+def _record_row(record: Record, stage: Locked) -> dict[str, Any]:
+    content = record.content
+    row = {"stage": stage.name, "record": record.digest, f"made what {history.MAIN_LOCK} has": record.made(stage)}
+    if not content:
+        return row | {"started": None, "seconds": None, "commit": None, "host": None, "flow run": None}
+    actor = content.get("actor") or {}
+    return row | {
+        "started": content["times"]["start"],
+        "seconds": content["times"]["seconds"],
+        "commit": content["git"]["commit"],
+        "host": actor.get("host"),
+        "flow run": actor.get("flow_run"),
+    }
+
+
+def _run_rows(params: Mapping[str, Any], stages: Mapping[str, Locked]) -> Rows:
+    """The models that params.yaml trains, and the stages of the lock that used each."""
+    rows = []
+    for run in params.get("runs", ()):
+        model = f"{SETTINGS.models}{run}"
+        maker = next((stage for stage in stages.values() if model in stage.outs), None)
+        users = [stage.name for stage in stages.values() if model in stage.deps]
+        rows.append(
+            {
+                "run": run,
+                "model": model,
+                "md5": maker.outs[model] if maker else None,
+                "bytes": maker.sizes[model][0] if maker else None,
+                "stage": maker.name if maker else None,
+                "used by": users,
+            }
+        )
+    return rows
+
 
 _DIGEST = re.compile(r"[0-9a-f]{6,64}")
 View = dict[str, Any]
@@ -77,7 +151,7 @@ def _stage(stage: Locked, records: list[Record]) -> View:
 
 def _out(path: str, stage: Locked, files: Files, records: list[Record]) -> View:
     md5 = files.md5(path)
-    made = next((record for record in records if record.made(stage)), None)
+    made = history.attesting(records, stage)
     found: View = {"path": path, "md5": md5, "made by": stage.name}
     if md5 is None:
         raise DataError(

@@ -19,9 +19,8 @@ from evidence.dvc.history import read_records
 from evidence.dvc.stores import EVIDENCE
 from evidence.verbs.every_commit import check_all_commits
 from evidence.verbs.finding import find
-from evidence.verbs.listing import rows_of
 from evidence.verbs.upwards import text_of, way_back
-from evidence.verbs.views import view
+from evidence.verbs.views import rows_of, view
 from ground.io import DataError, sha256_file, write_json
 from tests.evidence.verbs.conftest import git
 
