@@ -48,6 +48,7 @@ def tamperings(project: Path) -> Named:
         yield from _records(name)
     yield from _stores(project, stages)
     yield from _log()
+    yield from _state(project)
     yield "the history of git written anew", another_history
 
 
@@ -172,8 +173,13 @@ def _log() -> Named:
         return "is not the public key in its name"
 
     yield "swap a public key in the remote", other_public_key
+
+
+def _state(project: Path) -> Named:
+    """What this machine remembers, and the settings of the project."""
     for path, harm in ((SENT, flip), (LEDGER, flip), (LEDGER, Path.unlink), (FILE, truncate)):
-        yield f"{harm.__name__} {path}", partial(in_state, path=path, harm=harm)
+        if (project / path).exists():
+            yield f"{harm.__name__} {path}", partial(in_state, path=path, harm=harm)
 
 
 def in_state(project: Path, path: Path, harm: Callable[[Path], object]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from evidence.__main__ import app
+from extras.cli import lineage as app
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/audit.md").read_text(encoding="utf-8")
 COMMANDS = re.findall(r"^    (?:\$ )?pathfinder lineage ([^#\n]*?(?:'[^']*'[^#\n]*)*)(?:  +#.*)?$", PAGE, re.MULTILINE)
