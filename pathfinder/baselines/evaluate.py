@@ -23,7 +23,7 @@ from pathfinder.benchmarks.evaluation import BenchmarkName, ProcessBenchEvaluati
 from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.params import Params, Score
 from pathfinder.core.prompts import FIRST_LABELS
-from pathfinder.core.steps import Solution, StepScore
+from pathfinder.core.steps import StepScore
 from pathfinder.engines.workers import Chunk, OnDone, Work, chunk_folder
 from pathfinder.models.folders import open_model
 from pathfinder.models.footprint import require
@@ -63,7 +63,7 @@ def evaluate(system: System, model: Path, benchmark: BenchmarkName, data: Path, 
     """
     settings = params.score
     evaluation = read_evaluation(benchmark, data, limit)
-    solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
+    solutions = evaluation.solutions
     methods = _methods(system, benchmark)
     identity = {"score": decisive(settings), "solutions": digest_of([asdict(solution) for solution in solutions])}
     folder = chunk_folder(f"{benchmark}/{system.name}", identity, [model])

@@ -26,7 +26,7 @@ from pathfinder.bench.rows import Paper, Row, judged_rows
 from pathfinder.bench.search import SearchOptions, bench_search
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation, read_evaluation
 from pathfinder.core.params import CriticSettings, Preset, Score
-from pathfinder.core.steps import Solution, Verdicts
+from pathfinder.core.steps import Verdicts
 from pathfinder.engines.workers import STATE, Job, chunk_folder
 from pathfinder.judge.critics import Critic, ask
 from pathfinder.prm.evaluate import RULES, ScoreJob, Scores, score_chunks, verdicts, workers_of
@@ -168,7 +168,7 @@ def _chunks(
     job: Job, evaluation: Evaluation, scoring: Score, kept: str, titles: dict[str, str], identity: dict[str, Any]
 ) -> Iterator[Scores]:
     """The scores of all solutions, once per title of a progress bar and prefix of the chunks' names."""
-    solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
+    solutions = evaluation.solutions
     content = identity | {"solutions": digest_of([asdict(solution) for solution in solutions])}
     folder = chunk_folder(kept, content, [])
     with workers_of(job, scoring, lambda: None, served=isinstance(job, ScoreJob)) as workers:

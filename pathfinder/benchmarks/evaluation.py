@@ -23,7 +23,7 @@ from pathfinder.benchmarks.metrics import Evaluated, PRMBench, ProcessBench
 from pathfinder.benchmarks.readers import Loaded, PRMBenchItem, ProcessBenchItem, read_prmbench, read_processbench
 from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import Report
-from pathfinder.core.steps import Verdicts
+from pathfinder.core.steps import Solution, Verdicts
 
 BenchmarkName = Literal["processbench", "prmbench"]
 BENCHMARKS: tuple[BenchmarkName, ...] = get_args(BenchmarkName)
@@ -54,6 +54,11 @@ class Evaluation(ABC, Generic[Item, Answer]):
     def items(self) -> list[Item]:
         """The items to answer, in the order of the files; each has ``id``, ``problem`` and ``steps``."""
         return self.loaded.items
+
+    @property
+    def solutions(self) -> list[Solution]:
+        """The items as solutions whose steps a PRM scores."""
+        return [Solution(item.id, item.problem, item.steps) for item in self.items]
 
     def answers(self, verdicts: Iterable[Verdicts]) -> list[Answer | None]:
         """Turn each item's verdicts on its steps into an answer, ``None`` if there are none."""

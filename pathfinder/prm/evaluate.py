@@ -68,7 +68,7 @@ def evaluate_processbench(name: str, params: Params) -> str:
     model_of(name)  # a wrong name is refused before anything is read
     settings = params.processbench
     evaluation = ProcessBenchEvaluation(read_processbench(RAW / "processbench", settings.limit))
-    solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
+    solutions = evaluation.solutions
     stop_of = until_both if settings.early_stop else None
     scores = run_scores("processbench", name, solutions, params, stop_of, preset_of("processbench", settings.preset))
     rules = RULES["processbench"] if settings.preset == "default" else RULES["processbench"][::-1]
@@ -90,7 +90,7 @@ def evaluate_prmbench(name: str, params: Params) -> str:
     model_of(name)
     settings = params.prmbench
     evaluation = PRMBenchEvaluation(read_prmbench(RAW / "prmbench", settings.limit))
-    solutions = [Solution(item.id, item.problem, item.steps) for item in evaluation.items]
+    solutions = evaluation.solutions
     scores = run_scores("prmbench", name, solutions, params)
     official = run_scores(
         "prmbench", name, solutions, params, preset=preset_of("prmbench", "official"), mode=Mode.FIRST
