@@ -15,10 +15,14 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _NAMED = re.compile(r"(?<![\w/.-])((?:docs|tests/campaigns|infra|evidence|extras|examples)/[\w./-]+\.md)(#[\w-]+)?")
 
 
+def prose(page: Path) -> str:
+    """The text of a page without its blocks of code."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
 def anchors(page: Path) -> set[str]:
     """The anchors of the headings of a page, as GitHub makes them."""
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    found = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    found = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
 
 
@@ -31,7 +35,7 @@ def broken(page: Path, anchor: str) -> bool:
 def test_links_lead_somewhere(name: str) -> None:
     page = ROOT / name
     wrong = []
-    for link in _LINK.findall(re.sub(r"`[^`\n]*`", "`", page.read_text(encoding="utf-8"))):
+    for link in _LINK.findall(re.sub(r"`[^`\n]*`", "`", prose(page))):
         if not re.match(r"[a-z]+:", link):
             path, _, anchor = link.partition("#")
             if broken((page.parent / path) if path else page, anchor):
