@@ -99,7 +99,7 @@ def test_a_tokenizer_that_transformers_reads_otherwise_is_neither_saved_nor_load
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, pad_token="!")  # type: ignore[no-untyped-call]  # noqa: S106
     small_model(plain_tokenizer()).config.save_pretrained(tmp_path)
-    with pytest.raises(DataError, match="reads this tokenizer as a Qwen2Tokenizer, which splits texts otherwise"):
+    with pytest.raises(DataError, match="reads this tokenizer as a Qwen2Tokenizer, which splits texts differently"):
         save_tokenizer(tokenizer, tmp_path)
     with pytest.raises(DataError, match="save it as a Qwen2Tokenizer"):
         load_tokenizer(tmp_path)
