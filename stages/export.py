@@ -14,8 +14,9 @@ from pathlib import Path
 
 from evidence.record.stage import stage
 from ground.io import write_json, write_text
+from ground.manifest import read_manifest
 from ground.progress import Progress
-from pathfinder.core.manifest import MANIFEST, read_manifest
+from pathfinder.core.hub import MANIFEST
 from pathfinder.core.params import load_params
 from pathfinder.data.conversion import READERS
 from pathfinder.data.croissant import describe

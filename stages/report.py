@@ -19,7 +19,7 @@ from typing import Literal
 
 from evidence.record.stage import stage
 from ground.io import atomic_folder, read_json, write_json, write_text
-from pathfinder.core.manifest import downloaded_sources
+from pathfinder.core.hub import downloaded_sources
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
 from pathfinder.pages.page import files_of, to_html, to_markdown

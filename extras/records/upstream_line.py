@@ -10,8 +10,8 @@ from typing import Any
 import polars as pl
 
 from ground.io import DataError, read_json, sha256_file
+from pathfinder.core.hub import downloaded_sources
 from pathfinder.core.labels import HUMAN
-from pathfinder.core.manifest import downloaded_sources
 from pathfinder.core.records import problem_id, trajectory_id
 from pathfinder.data.monte_carlo import read_monte_carlo
 from pathfinder.data.prm800k import read_prm800k

@@ -1,6 +1,7 @@
-"""Models in the Hub's cache: their folder has no weights, only ``hub.json`` with repository, commit and files.
+"""The downloaded sources: their manifest, and models in the Hub's cache.
 
-The cache is the Hub client's own (HF_HOME, or HF_HUB_CACHE), so other tools find the same files.
+The folder of such a model has no weights, only ``hub.json`` with repository, commit and files. The cache is the
+Hub client's own (HF_HOME, or HF_HUB_CACHE), so other tools find the same files.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ground.io import DataError, read_json, write_json
+from ground.manifest import read_manifest
 
+MANIFEST = Path("artifacts/raw/manifest.json")
+"""The manifest of the sources, which the download stage writes."""
 HUB_FILE = "hub.json"
 CARD = "README.md"
 """The card in the folder of a model."""
@@ -27,6 +31,11 @@ class HubModel:
     repo: str
     revision: str
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+def downloaded_sources(root: Path = Path()) -> dict[str, dict[str, Any]]:
+    """The result of ``read_manifest`` for the project in ``root``; empty if nothing has been downloaded."""
+    return read_manifest(root / MANIFEST) if (root / MANIFEST).exists() else {}
 
 
 def is_commit(revision: str | None) -> bool:

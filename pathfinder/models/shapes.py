@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ground.io import DataError, read_json
-from pathfinder.core.manifest import MANIFEST, downloaded_sources
+from pathfinder.core.hub import MANIFEST, downloaded_sources
 from pathfinder.core.params import Lora, Source
 from pathfinder.models.architectures import architecture_of
 from pathfinder.models.folders import open_model

@@ -13,8 +13,9 @@ from pathlib import Path
 import polars as pl
 
 from ground.io import DataError, atomic_folder
+from ground.manifest import read_manifest
 from ground.progress import Progress
-from pathfinder.core.manifest import MANIFEST, read_manifest
+from pathfinder.core.hub import MANIFEST
 from pathfinder.core.metrics import Flow, Whole, write_metrics
 from pathfinder.core.params import Params
 from pathfinder.reporting.index import schema

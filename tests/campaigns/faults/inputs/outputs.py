@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ground.io import DataError, read_json
-from pathfinder.core.manifest import MANIFEST, read_manifest
+from ground.manifest import read_manifest
+from pathfinder.core.hub import MANIFEST
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
 from pathfinder.reporting.contents import page_of
