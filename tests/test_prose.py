@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import flows.cli
 from evidence import __main__ as audit
 from pathfinder.cli import app
-from tests.support.prose import Text, marks_in, pages, prose_of, sources, tests, words_in
+from tests.support.prose import Text, checks, marks_in, pages, prose_of, sources, words_in
 
 
 def listed(texts: list[Text]) -> str:
@@ -55,7 +55,7 @@ def test_code_has_at_most_one_marked_construct_per_six_thousand_words() -> None:
 
 
 def test_tests_have_at_most_one_marked_construct_per_thousand_words() -> None:
-    texts = [text for path in tests() for text in prose_of(path)]
+    texts = [text for path in checks() for text in prose_of(path)]
     assert words_in(texts) > 25_000
     assert len(list(marks_in(texts))) <= words_in(texts) / 1000, listed(texts)
 

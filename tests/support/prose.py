@@ -141,7 +141,7 @@ def _comments(source: str) -> Iterator[tuple[int, str, bool]]:
             yield number, found[1], False
 
 
-def tests() -> list[Path]:
+def checks() -> list[Path]:
     """The tests and campaigns, without the two files that list the marks."""
     return [path for path in sorted((ROOT / "tests").rglob("*.py")) if "prose" not in path.name]
 
@@ -156,7 +156,7 @@ def _count(title: str, texts: list[Text]) -> None:
 def main() -> None:
     """List the marks and the rate, or count the kinds."""
     if sys.argv[1:] == ["--count"]:
-        for title, paths in (("code", sources()), ("tests", tests()), ("pages", pages())):
+        for title, paths in (("code", sources()), ("tests", checks()), ("pages", pages())):
             _count(title, [text for path in paths for text in prose_of(path)])
         return
     named = [Path(word).resolve() for word in sys.argv[1:]]
