@@ -24,12 +24,12 @@ from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
 from pathfinder.pages.page import files_of, to_html, to_markdown
 from pathfinder.reporting.card import card_of
-from pathfinder.reporting.contents import page_of, systems_only, with_files
 from pathfinder.reporting.evidence import Evidence
-from pathfinder.reporting.exports import plots_of, summary_of, tables_of
 from pathfinder.reporting.index.write import write_index
 from pathfinder.reporting.names import CARDS, PUBLISHED, TABLES
 from pathfinder.reporting.origins import digest_of_source
+from pathfinder.reporting.page.contents import page_of, systems_only, with_files
+from pathfinder.reporting.page.exports import plots_of, summary_of, tables_of
 from pathfinder.reporting.results import load_results
 from world.oracle import Truth
 

@@ -28,7 +28,7 @@ from transformers import MistralConfig, MistralForCausalLM
 
 from ground.io import read_json, write_json, write_jsonl, write_parquet
 from pathfinder.core.records import STEPS
-from pathfinder.reporting.contents import CLAIMS
+from pathfinder.reporting.page.contents import CLAIMS
 from tests.baselines.model_folders import FOLDERS
 from tests.support.models import plain_tokenizer, sides
 from tests.support.report_inputs import write_best_of_n, write_everything, write_project

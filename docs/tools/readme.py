@@ -14,9 +14,9 @@ from typing import Any
 from ground.io import DataError, read_json, write_text
 from ground.text import errors_without_traceback
 from pathfinder.pages.page import markdown_table
-from pathfinder.reporting.contents import CLAIMS
 from pathfinder.reporting.finished import parse_tables, printed_rows
 from pathfinder.reporting.names import TABLES
+from pathfinder.reporting.page.contents import CLAIMS
 
 README, DETAILS = Path("README.md"), Path("docs/results.md")
 START, END = "<!-- results -->\n", "<!-- /results -->\n"

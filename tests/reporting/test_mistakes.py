@@ -7,7 +7,7 @@ from typing import Any
 from pathfinder.benchmarks.readers import ProcessBenchItem
 from pathfinder.pages.page import Browser, Fold, Text
 from pathfinder.pages.picture import Picture
-from pathfinder.reporting.mistakes import worst_mistakes
+from pathfinder.reporting.page.mistakes import worst_mistakes
 
 
 def _item(name: str, label: int) -> ProcessBenchItem:

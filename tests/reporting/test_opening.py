@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from ground.io import write_json, write_jsonl
-from pathfinder.reporting.faults import FLAGS
 from pathfinder.reporting.names import TEXTS
+from pathfinder.reporting.page.faults import FLAGS
 from stages.report import main
 from tests.support.report_inputs import write_everything, write_project
 from world.oracle import CONSISTENCY_FAULTS, MATH_FAULTS, SUBOPTIMAL

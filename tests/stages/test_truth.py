@@ -9,7 +9,7 @@ import pytest
 from ground.io import read_json, write_parquet
 from pathfinder.core.records import CLEAN, LABELS, STEPS, TRAJECTORIES
 from pathfinder.data.metrics import Truth
-from pathfinder.reporting.account import truth_lines
+from pathfinder.reporting.page.account import truth_lines
 from stages.truth import main
 from tests.support.stage_inputs import write_params
 

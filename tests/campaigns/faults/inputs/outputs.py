@@ -14,10 +14,10 @@ from ground.manifest import read_manifest
 from pathfinder.core.hub import MANIFEST
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
-from pathfinder.reporting.contents import page_of
 from pathfinder.reporting.evidence import Evidence
-from pathfinder.reporting.exports import plots_of, summary_of
 from pathfinder.reporting.finished import results_table
+from pathfinder.reporting.page.contents import page_of
+from pathfinder.reporting.page.exports import plots_of, summary_of
 from pathfinder.reporting.results import Results, load_results
 from pathfinder.training.checkpoints import Group, _is_intact, read_state
 from tests.campaigns.faults.inputs.documents import (

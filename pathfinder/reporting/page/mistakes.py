@@ -11,8 +11,8 @@ from pathfinder.pages.origins import Origin
 from pathfinder.pages.page import Block, Browser, Fold, Text
 from pathfinder.pages.picture import picture_of
 from pathfinder.reporting.names import MISSING
-from pathfinder.reporting.opening import typed
 from pathfinder.reporting.origins import from_files
+from pathfinder.reporting.page.opening import typed
 
 _EACH = 3
 _LONGEST = 600

@@ -8,14 +8,15 @@ from typing import Any
 
 from ground.io import digest_of
 from pathfinder.pages.page import Block, Browser, Figure, Fold, Listing, Page, Section, Table, Text, files_of
-from pathfinder.reporting import account, paper_tables, plots, record_flow, tables
+from pathfinder.reporting import paper_tables, plots, tables
 from pathfinder.reporting.claims import answers, claims, claims_as_published, findings
 from pathfinder.reporting.evidence import Evidence
-from pathfinder.reporting.faults import caught
-from pathfinder.reporting.mistakes import worst_mistakes
 from pathfinder.reporting.names import MISSING, PRMBENCH, PROCESSBENCH, SEARCH, TABLES, TEXTS, Benchmark
-from pathfinder.reporting.opening import opening
 from pathfinder.reporting.origins import said
+from pathfinder.reporting.page import account, record_flow
+from pathfinder.reporting.page.faults import caught
+from pathfinder.reporting.page.mistakes import worst_mistakes
+from pathfinder.reporting.page.opening import opening
 
 TOY = "toy: "
 TITLE = "Error typing for smarter rewards: reproduction report"

@@ -9,12 +9,12 @@ from typing import Any
 
 from pathfinder.pages.origins import origin_of
 from pathfinder.pages.page import Block, Fold, Page, Table
-from pathfinder.reporting.account import curves_of, truth_lines
 from pathfinder.reporting.calibration import FEWEST, bins, roc, thinned
 from pathfinder.reporting.cells import printed, scale_points
 from pathfinder.reporting.claims import Finding, adjusted_findings
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import BENCHMARKS, COLUMNS
+from pathfinder.reporting.page.account import curves_of, truth_lines
 from pathfinder.reporting.plots import bars_of
 from pathfinder.reporting.results import Line, Score
 

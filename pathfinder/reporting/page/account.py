@@ -16,7 +16,7 @@ from pathfinder.policy.metrics import Details
 from pathfinder.reporting.cells import figures, folded, percent
 from pathfinder.reporting.names import CONTROL, MISSING, NOT_APPLICABLE, name_of
 from pathfinder.reporting.origins import in_percent, made, said
-from pathfinder.reporting.record_flow import source_name
+from pathfinder.reporting.page.record_flow import source_name
 from pathfinder.reporting.results import Results
 
 Curves = Mapping[str, Sequence[tuple[float, float]]]
