@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ground.io import DataError, read_json, write_json
-from ground.manifest import read_manifest
 
 MANIFEST = Path("artifacts/raw/manifest.json")
 """The manifest of the sources, which the download stage writes."""
@@ -35,6 +34,8 @@ class HubModel:
 
 def downloaded_sources(root: Path = Path()) -> dict[str, dict[str, Any]]:
     """The result of ``read_manifest`` for the project in ``root``; empty if nothing has been downloaded."""
+    from ground.manifest import read_manifest  # `score` reads no manifest
+
     return read_manifest(root / MANIFEST) if (root / MANIFEST).exists() else {}
 
 
