@@ -182,6 +182,8 @@ def read_pointer(root: Path, path: Path) -> Locked:
     """A ``.dvc`` file as a stage without a command; raises ``DataError`` if its form is wrong."""
     name = path.relative_to(root).as_posix()
     pointer = validated(Pointer, read_yaml(path), name)
+    if name == SHIPPED_POINTER and pointer.deps is not None:
+        raise DataError(f"{name}: deps: Extra inputs are not permitted; restore the file with git")
     base = path.relative_to(root).parent / (pointer.wdir or "")
     claims = [claim.model_copy(update={"path": os.path.normpath(base / claim.path)}) for claim in pointer.outs]
     return locked_stage(name, LockEntry(cmd="", outs=claims), name)

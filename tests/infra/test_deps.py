@@ -33,7 +33,7 @@ stages:
     deps: [data/b, data/a, CODE]
     outs: [models]
 """
-CORRECT = "stages/train.py, pathfinder/core, pathfinder/tree, infra/locks"
+CORRECT = "stages/train.py, ground, pathfinder/tree, infra/locks"
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_correct_list_is_not_changed(project: Path, capsys: pytest.CaptureFixt
 
 
 def test_differences_are_listed_and_corrected(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (project / "dvc.yaml").write_text(PIPELINE.replace("CODE", "stages/train.py, pathfinder/core, pathfinder/judge"))
+    (project / "dvc.yaml").write_text(PIPELINE.replace("CODE", "stages/train.py, ground, pathfinder/judge"))
     with pytest.raises(SystemExit, match="--write"):
         deps.main([])
     listed = capsys.readouterr().out.splitlines()

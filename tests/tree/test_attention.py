@@ -11,6 +11,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pathfinder.core.prompts import VARIANTS
+from pathfinder.models import toolchain
 from pathfinder.tree import attention
 from pathfinder.tree.attention import Bin, BinPlan, FlexPlan, read_logits, use_trees
 from pathfinder.tree.layout import batch_trees
@@ -96,7 +97,7 @@ def test_the_kernel_is_compiled_for_more_cases_than_torch_allows_by_itself(monke
         return graph.forward
 
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
-    monkeypatch.setattr(attention, "require_compiler", lambda: None)
+    monkeypatch.setattr(toolchain, "require_compiler", lambda: None)
     attend = attention._flex_attention.__wrapped__("cuda")
     for dtype in (torch.float32, torch.bfloat16):
         for queries, keys in ((300, 300), (40, 300), (1, 300), (50, 64), (1, 64)):

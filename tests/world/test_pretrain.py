@@ -36,7 +36,7 @@ def made(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ``dvc commit`` writes the lock.
     """
     project = tmp_path_factory.mktemp("pretraining")
-    for folder in ("pathfinder", "infra/locks"):
+    for folder in ("ground", "pathfinder", "world", "infra/locks"):
         shutil.copytree(root / folder, project / folder, ignore=shutil.ignore_patterns("__pycache__"))
     (project / "infra/pretraining").mkdir(parents=True)
     shutil.copy(root / PIPELINES[1], project / PIPELINES[1])

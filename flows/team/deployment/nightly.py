@@ -25,7 +25,7 @@ from evidence.dvc.history import MAIN_LOCK
 from evidence.record.environment import git
 from flows import processes, storage
 from flows.guard.lock import held
-from flows.parameters import Jobs, Targets
+from flows.parameters import Jobs, Override, Profile, Targets
 from flows.storage import DEFAULT, REMOTE, absolute
 from flows.team.deployment.branch import SHORT, Clone, summary_files, summary_lines
 from flows.team.notices.hooks import tell
@@ -36,8 +36,6 @@ from pathfinder.core.commented_yaml import dump_commented, load_commented
 from pathfinder.core.params import PARAMS_FILE, load_params
 from pathfinder.planning import profiles
 
-Profile = Annotated[str, Field(json_schema_extra={"enum": ["", *profiles.names(Path(__file__).resolve().parents[3])]})]
-Override = Annotated[str, Field(json_schema_extra={"pattern": r"^[\w.]+=.+$"})]
 HOME = Path(".pathfinder/nightly")
 CLONE = HOME / "clone"
 

@@ -278,7 +278,7 @@ RESOURCES = Document(
 
 def _profile(path: Path) -> View:
     """Read the settings that ``pathfinder profile`` writes for it."""
-    root, base = path.parents[3], path.with_name("paper.yaml")
+    root, base = path.parents[2], path.with_name("paper.yaml")
     if not path.exists():  # there is no such profile
         read_json(path)
     shutil.copyfile(ROOT / FOLDER / "paper.yaml", base)
