@@ -121,7 +121,7 @@ def draw() -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img">',
-            f"<title>The tree of a solution of three steps: {title}</title>",
+            f"<title>The tree of a solution of {len(STEPS)} steps: {title}</title>",
             f"<style>{_STYLE}</style>",
             _text(_MARGIN, 24, f"The tree: {title}"),
             *_outline(tree, rows, tokens, names),
