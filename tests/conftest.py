@@ -27,6 +27,8 @@ FIRST = (
     "flows/test_deploy.py",
     "flows/test_reproduce.py",
     "training/test_processes.py",
+    "test_how_to.py",
+    "evidence/test_any_project.py",
     "stages/test_search.py",
     "stages/test_spread.py",
     "prm/test_served_scoring.py",
