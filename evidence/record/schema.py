@@ -22,7 +22,7 @@ Count = Annotated[int, Field(ge=0)]
 class Form(BaseModel):
     """A strict, frozen part of a document."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 class FileEntry(Form):
