@@ -9,9 +9,10 @@ published code. Ratings are -1, 0, 1 for PRM800K; a Monte-Carlo "+" is 1 and "-"
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
-import polars as pl
+if TYPE_CHECKING:
+    import polars as pl  # imported by the functions that need it: scoring works without it
 
 Outcome = Literal["given", "parsed", "unparsed", "too_long", "refused", "engine_error", "not_sampled", "unrated"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
@@ -101,6 +102,8 @@ def drop_reason() -> pl.Expr:
 
     A record without scores is dropped under the name of its outcome, a contradiction as "disagrees".
     """
+    import polars as pl
+
     all_ones = pl.all_horizontal(pl.col(CRITERIA) == 1)
     monte_carlo_plus = pl.col("source").is_in(MONTE_CARLO) & (pl.col("rating") == 1)
     contradiction = ((pl.col("rating") == -1) & all_ones) | (monte_carlo_plus & ~all_ones)
@@ -109,9 +112,13 @@ def drop_reason() -> pl.Expr:
 
 def is_labelled() -> pl.Expr:
     """True if a row has scores."""
+    import polars as pl
+
     return pl.col(CRITERIA[0]).is_not_null()
 
 
 def correctness() -> pl.Expr:
     """1 if every criterion is 1, else 0 (paper section 3.2; a neutral PRM800K step is 0)."""
+    import polars as pl
+
     return pl.min_horizontal(CRITERIA).cast(pl.Int8)
