@@ -32,7 +32,8 @@ def is_model(value):
 
 def watch(frame, event, argument):
     code = frame.f_code
-    if event == "call" and code.co_filename.startswith(root) and code.co_filename not in files:
+    own = code.co_filename.removeprefix(root).partition("/")[0] in wings
+    if event == "call" and own and code.co_filename not in files:
         given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         if any(is_model(frame.f_locals.get(name)) for name in given):
             files.add(code.co_filename)
