@@ -37,7 +37,7 @@ class _Score(Metrics):
 
 
 class _Row(Metrics):
-    """A row, whose other keys are the cells of ``COLUMNS``."""
+    """A row: the keys below, and the cells of ``COLUMNS``."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, _Score | Text]

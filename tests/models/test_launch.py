@@ -101,6 +101,28 @@ def test_a_malformed_configuration_is_refused(
         launch.configuration("odd")
 
 
+RANKS = """
+import os, sys, time
+from contextlib import suppress
+from pathlib import Path
+rank = int(os.environ["RANK"])
+number = Path(f"{__file__}.{rank}")
+part = Path(f"{number}.part")
+part.write_text(str(os.getpid()))
+part.rename(number)
+
+def outlive(other):
+    number = Path(f"{__file__}.{other}")
+    while not number.exists():
+        time.sleep(0.01)
+    status = Path(f"/proc/{number.read_text()}/stat")
+    with suppress(OSError):  # the launcher has seen that the process ended
+        while status.read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+"""
+"""The start of a program that knows its rank and can wait until the process of a different rank has ended."""
+
+
 def test_a_failing_process_ends_the_stage(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "command", lambda name, module: ["false"])
     with pytest.raises(SystemExit, match="ended with status 1"):
@@ -111,7 +133,7 @@ def test_a_failing_process_ends_the_stage(root: Path, monkeypatch: pytest.Monkey
     ("ending", "error", "said"),
     [
         ("sys.exit(75 if rank else 0)", TransientError, "process 1 failed first: status 75"),
-        ("sys.exit(75 if rank else 1)", TransientError, "failed first: status "),
+        ("rank or outlive(1); sys.exit(75 if rank else 1)", TransientError, "failed first: status "),
         ("sys.exit(0 if rank else 3)", SystemExit, "process 0 failed first: status 3"),
         ("os.kill(os.getpid(), 9)", SystemExit, "failed first: ended by SIGKILL"),
     ],
@@ -125,7 +147,7 @@ def test_the_launcher_keeps_the_status_of_the_process_that_failed(
     error: type[BaseException],
     said: str,
 ) -> None:
-    (tmp_path / "ending.py").write_text(f"import os, sys\nrank = int(os.environ['RANK'])\n{ending}\n")
+    (tmp_path / "ending.py").write_text(f"{RANKS}\n{ending}\n")
     monkeypatch.chdir(root)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     (tmp_path / "scratch").mkdir()

@@ -20,7 +20,7 @@ def uncached() -> None:
 
 
 def changed(project: Path, file: str) -> bool:
-    """True if the digest of the train stage changes when ``file`` gets another line."""
+    """True if the digest of the train stage changes when ``file`` gets one more line."""
     code_digest.cache_clear()
     before = code_digest("train", project)
     path = project / file

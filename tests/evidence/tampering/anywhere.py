@@ -132,7 +132,7 @@ def _records(name: str) -> Named:
             os.environ[KEY_FILE] = own
         return f"{path.relative_to(project)}: was edited"
 
-    yield f"{name}: sign with another key", other_key
+    yield f"{name}: sign with a different key", other_key
 
 
 def _stores(project: Path, stages: dict[str, Locked]) -> Named:
