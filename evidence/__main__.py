@@ -40,8 +40,8 @@ def publish(
     as_json: AsJson = False,
 ) -> None:
     """Add the current lock, its records and this user's signature to the log of a remote, after `dvc push`."""
-    from evidence.audit import publication
     from evidence.dvc.stores import remote_of
+    from evidence.remote import publication
 
     found = remote_of(Path(), remote)
     address = found.address_from(Path())

@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from evidence.record.schema import Form
+from evidence.forms import Form
 from ground.io import DataError
 from ground.text import first_problem
 

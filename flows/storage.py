@@ -12,12 +12,12 @@ import time
 import uuid
 from pathlib import Path
 
-from evidence.audit.publication import absolute as absolute
-from evidence.audit.publication import is_pending as is_pending
-from evidence.audit.publication import opened as opened
-from evidence.audit.publication import publish as publish
-from evidence.audit.publication import sent
 from evidence.record.signing import own_public_keys
+from evidence.remote.publication import absolute as absolute
+from evidence.remote.publication import is_pending as is_pending
+from evidence.remote.publication import opened as opened
+from evidence.remote.publication import publish as publish
+from evidence.remote.publication import sent
 from ground.io import DataError, TransientError, write_text
 from ground.remote import kind_of, to_dvc
 

@@ -66,7 +66,7 @@ LIGHT = (
     "pathfinder.cli",
     "ground.io",
     "pathfinder.core.params",
-    "evidence.audit.check",
+    "evidence.verbs.check",
     "evidence.record.stage",
     "flows.cli",
 )

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from evidence.audit.findings import Finding, Level
+from evidence.audit.workspace import Workspace
 from evidence.dvc import history
-from evidence.dvc.history import Locked, Record
+from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import MAIN, Stage, value_at
 from evidence.dvc.stores import listing_of
-from evidence.dvc.workspace import Workspace
+from evidence.record.reading import Record
 from evidence.settings import SETTINGS
 from ground.hashing import Digest
 

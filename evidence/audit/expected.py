@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from evidence.audit.findings import Finding
+from evidence.audit.workspace import Workspace
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import MAIN, Stage
-from evidence.dvc.workspace import Workspace
 from evidence.record.identity import is_code
 
 

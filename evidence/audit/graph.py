@@ -10,8 +10,9 @@ from typing import Any
 
 from evidence.audit.sources import lines_about, sources_of
 from evidence.dvc import history
-from evidence.dvc.history import Locked, Record
+from evidence.dvc.history import Locked
 from evidence.record.identity import LOCKS, is_code
+from evidence.record.reading import Record, attesting, known_records
 from ground.io import digest_of
 
 _LONGEST_PARAMS = 400
@@ -101,7 +102,7 @@ class _Writer:
 
     def _run(self, stage: Locked) -> Node:
         """The stage with the record that made what the lock has."""
-        record = history.attesting(history.known_records(self.root, stage.name), stage)
+        record = attesting(known_records(self.root, stage.name), stage)
         facts: dict[str, Any] = {"stage": stage.name, "command": stage.cmd, "params": stage.params, "outs": stage.outs}
         facts |= {"code": {dep: md5 for dep, md5 in stage.deps.items() if is_code(dep)}}
         facts |= {"record": record.digest, "times": record.content["times"]} if record else {"record": None}

@@ -9,14 +9,15 @@ from pathlib import Path
 
 from evidence.audit.claims import differing
 from evidence.audit.findings import Finding
-from evidence.dvc.history import Locked, Record, attesting, read_records
-from evidence.dvc.workspace import Workspace
+from evidence.audit.workspace import Workspace
+from evidence.dvc.history import Locked
+from evidence.forms import parsed
 from evidence.record.identity import LOCKS
 from evidence.record.ledger import LEDGER, RECORDS, file_of, read_ledger
 from evidence.record.materials import entries_of, state_of
 from evidence.record.model_signature import MODEL_SIGNATURE, model_of, verify_model
+from evidence.record.reading import Record, attesting, read_records
 from evidence.record.record import SIGNED
-from evidence.record.schema import parsed
 from evidence.record.signing import (
     TRUSTED,
     Envelope,

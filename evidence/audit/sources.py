@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.audit.findings import Finding
-from evidence.dvc.workspace import Workspace
+from evidence.audit.workspace import Workspace
 from evidence.settings import SETTINGS
 from ground.io import DataError
 from ground.manifest import read_manifest

@@ -11,14 +11,14 @@ from typing import Annotated
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
-from evidence.record.schema import Form, Md5
+from evidence.forms import Form, Md5
 from evidence.settings import SETTINGS, STATE
 from ground.hashing import digest_path
 from ground.io import DataError, open_bytes, parse_json
 from ground.remote import from_dvc
 
 FOLDER = SETTINGS.name
-"""The folder in a remote with what runs published: see ``evidence.audit.published``."""
+"""The folder in a remote with what runs published: see ``evidence.remote.published``."""
 EVIDENCE = STATE / "evidence"
 """Copies of what remotes on other machines published, by the name of the remote."""
 REMOTES_NOT_READ = "://"

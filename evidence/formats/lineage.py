@@ -15,11 +15,12 @@ from typing import Any
 
 from evidence.audit.sources import RAW, sources_of
 from evidence.dvc import history
-from evidence.dvc.history import MAIN_LOCK, Locked, Record, known_records
+from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.formats.artefacts import Artefact, artefacts, on_disk
+from evidence.forms import parsed
 from evidence.record.ledger import RECORDS
+from evidence.record.reading import Record, known_records
 from evidence.record.record import SIGNED
-from evidence.record.schema import parsed
 from evidence.record.signing import Envelope
 from ground.io import DataError, parse_json
 

@@ -16,7 +16,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from evidence.record.schema import Count, Form, Sha256, parsed
+from evidence.forms import Count, Form, Sha256, parsed
 from evidence.settings import STATE
 from ground.io import DataError, make_folder, open_bytes, read_json, sync, write_text
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import Field
 
-from evidence.record.schema import Form, parsed
+from evidence.forms import Form, parsed
 from evidence.record.signing import (
     Envelope,
     own_model_key,

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from evidence.record.schema import Form
+from evidence.forms import Form
 from evidence.settings import PREFIX, SETTINGS
 from ground.io import DataError
 

@@ -13,18 +13,18 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from evidence.audit.published import VOID_TYPE, Entry, Published, remember_entry, signature
+from evidence.audit.objects import Objects
 from evidence.audit.records import trusted_keys
 from evidence.dvc import history
 from evidence.dvc.history import Locked, LockEntry
-from evidence.dvc.objects import Objects
 from evidence.dvc.pipeline import Stage, value_at
 from evidence.dvc.stores import FOLDER, Store, remote_of, run_cache_entries
-from evidence.record.schema import validated
+from evidence.forms import validated
 from evidence.record.signing import key_id, own_public_keys
 from evidence.remote import mirror
 from evidence.remote.fetcher import Fetcher
 from evidence.remote.inventory import recorded_files
+from evidence.remote.published import VOID_TYPE, Entry, Published, remember_entry, signature
 from ground import remote as sources
 from ground.hashing import digest_path
 from ground.io import DataError, atomic_file

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from evidence.audit.published import Entry
-from evidence.dvc.history import MAIN_LOCK, Locked, Record
+from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.dvc.stores import object_key
+from evidence.record.reading import Record
+from evidence.remote.published import Entry
 from ground.hashing import folder_md5
 
 NEWEST = "the newest entry of the log"

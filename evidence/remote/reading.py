@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evidence.audit.findings import Finding, listed
-from evidence.audit.published import Entry, Published
+from evidence.audit.objects import Objects
 from evidence.dvc import stores
-from evidence.dvc.history import MAIN_LOCK, Locked, Record
-from evidence.dvc.objects import Objects
+from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.dvc.stores import parse_listing
+from evidence.record.reading import Record
 from evidence.remote import mirror
 from evidence.remote.inventory import Expected, inventory, recorded_listings
+from evidence.remote.published import Entry, Published
 from evidence.settings import STATE
 from ground.hashing import digest_chunks
 from ground.io import DataError

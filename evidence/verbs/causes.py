@@ -15,10 +15,11 @@ from typing import Any
 
 from evidence.audit.claims import NONE, differing
 from evidence.dvc import history
-from evidence.dvc.history import Locked, Record
+from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import read_pipelines, value_at
 from evidence.record.environment import FLOW_RUN, describe_environment, git
 from evidence.record.identity import LOCKS, is_code
+from evidence.record.reading import Record, attesting, known_records
 from evidence.verbs.revision import known_commit, names_at, read_at
 from evidence.verbs.targets import Files, maker_of, target_of
 from evidence.verbs.views import record_named
@@ -52,7 +53,7 @@ def sides_of(left: str, right: str | None, root: Path) -> tuple[Side, Side]:
 
     Raises ``DataError`` if a text names no side, or the sides have no stage in common.
     """
-    records = cache(lambda stage: history.known_records(root, stage))
+    records = cache(lambda stage: known_records(root, stage))
     one = _side(left, root, records)
     if right is None and len(one.stages) == 1:
         two = _now(next(iter(one.stages)), root, next(iter(one.records.values()), None))
@@ -70,7 +71,7 @@ def _side(text: str | None, root: Path, records: Records) -> Side:
     if text is None or (known_commit(root, text) and not (root / text).exists()):
         files = Files(root, text)
         stages = {n: s for n, s in files.stages.items() if s.file == history.MAIN_LOCK or not s.cmd}
-        made = {name: record for name, stage in stages.items() if (record := history.attesting(records(name), stage))}
+        made = {name: record for name, stage in stages.items() if (record := attesting(records(name), stage))}
         return Side(text or f"the current {history.MAIN_LOCK}", stages, files, made, text)
     if record := record_named(text, root):
         content = record.content
@@ -81,7 +82,7 @@ def _side(text: str | None, root: Path, records: Records) -> Side:
     maker = maker_of(files.stages, target.name) or files.stages.get(target.name)
     if maker is None:
         raise DataError(f"{text}: neither a revision, nor a record's digest, nor an output of a stage")
-    found = history.attesting(records(maker.name), maker)
+    found = attesting(records(maker.name), maker)
     return Side(str(target), {maker.name: maker}, files, {maker.name: found} if found else {}, target.revision)
 
 

@@ -40,7 +40,7 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Hash everything behind an output again; exit status 1 on any difference, 2 if it cannot be checked."""
-    from evidence.audit import check
+    from evidence.verbs import check
 
     if all_commits:
         if path or strict or key or remote or full:

@@ -15,9 +15,10 @@ from evidence.audit import expected
 from evidence.audit.findings import Finding, merged
 from evidence.audit.records import entered_records
 from evidence.dvc import history
-from evidence.dvc.history import Locked, Record
+from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import read_pipelines
 from evidence.record.environment import git
+from evidence.record.reading import Record
 from evidence.verbs.revision import at
 from ground.io import DataError
 

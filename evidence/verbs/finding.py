@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from evidence.dvc import history
-from evidence.dvc.history import Locked, LockFile, Record, locked_stage
+from evidence.dvc.history import Locked, LockFile, locked_stage
 from evidence.dvc.stores import object_file, read_listing, stores
+from evidence.forms import validated
 from evidence.record.environment import git
 from evidence.record.ledger import RECORDS
-from evidence.record.schema import validated
+from evidence.record.reading import Record, known_records
 from evidence.verbs.revision import read_at
 from ground.hashing import digest_path
 from ground.io import DataError
@@ -50,7 +51,7 @@ def find(text: str, root: Path) -> dict[str, Any]:
     else:
         raise DataError(f"{text}: no such file, and not the beginning of a digest (at least 6 of 0-9 and a-f)")
     stages = history.read_lock(root)
-    records = [record for name in _names(root, stages) for record in history.known_records(root, name, wanted)]
+    records = [record for name in _names(root, stages) for record in known_records(root, name, wanted)]
     wanted |= {other for record in records for other in _same_bytes(record, wanted)}
     places = [place for record in records for place in _in_record(record, wanted)]
     places += [*_in_locks(root, stages, wanted), *_in_stores(root, stages, wanted), *tracked]

@@ -24,9 +24,9 @@ from typing import Any
 import yaml
 
 from evidence.dvc import history
-from evidence.dvc.history import Record
 from evidence.dvc.pipeline import MAIN, read_pipelines
 from evidence.record.environment import FLOW_RUN, IMAGE, git, installed_packages
+from evidence.record.reading import Record, attesting, known_records
 from evidence.record.record import RECORDING
 from evidence.settings import SETTINGS
 from evidence.verbs.nearness import TOLERANCE, Verdict, compared
@@ -113,7 +113,7 @@ def _recorded(name: str, root: Path, revision: str | None) -> Record:
         stages = history.read_lock(folder)
         if name not in stages:
             raise DataError(f"{name}: no such stage in {history.MAIN_LOCK}; `{SETTINGS.command} list` lists them")
-        found = history.attesting(history.known_records(folder, name), stages[name])
+        found = attesting(known_records(folder, name), stages[name])
     if found is None:
         message = f"no record of the run in {history.MAIN_LOCK}; `{SETTINGS.command} list records` lists its records"
         raise DataError(f"{name}: this machine has {message}")

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from evidence.audit.graph import Node, trees
+from evidence.audit.pointers import origins_of, recomputed, shows, value_at
 from evidence.audit.sources import MANIFEST
-from evidence.verbs.pointers import origins_of, recomputed, shows, value_at
 from evidence.verbs.revision import at
 from evidence.verbs.targets import Files, Target, maker_of, target_of
 from ground.io import DataError

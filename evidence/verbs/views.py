@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from evidence.audit.pointers import value_at
 from evidence.dvc import history
-from evidence.dvc.history import Locked, Record
+from evidence.dvc.history import Locked
 from evidence.dvc.stores import listing_of
 from evidence.record.identity import is_code
 from evidence.record.ledger import RECORDS
+from evidence.record.reading import Record, attesting, known_records, read_record, record_folders
 from evidence.settings import SETTINGS
-from evidence.verbs.pointers import value_at
 from evidence.verbs.revision import at
 from evidence.verbs.targets import Files, maker_of, target_of
 from ground.io import DataError
@@ -31,14 +32,14 @@ def rows_of(kind: Kind, root: Path, revision: str | None = None) -> Rows:
             return [row for stage in stages.values() for row in _out_rows(stage)]
         if kind == "runs":
             return _run_rows(read_yaml(folder / "params.yaml"), stages)
-        records = {name: history.known_records(folder, name) for name, stage in stages.items() if stage.cmd}
+        records = {name: known_records(folder, name) for name, stage in stages.items() if stage.cmd}
         if kind == "records":
             return [_record_row(record, stages[name]) for name, found in records.items() for record in found]
         return [_stage_row(stage, records.get(stage.name, [])) for stage in stages.values()]
 
 
 def _stage_row(stage: Locked, records: list[Record]) -> dict[str, Any]:
-    made = history.attesting(records, stage)
+    made = attesting(records, stage)
     return {
         "stage": stage.name,
         "command": stage.cmd or None,
@@ -108,9 +109,9 @@ def view(text: str, root: Path, revision: str | None = None) -> Any:
         return value_at(files.value(target.name), target.pointer, target.name)
     with at(root, target.revision) as folder:
         if stage := files.stages.get(target.name):
-            return _stage(stage, history.known_records(folder, stage.name))
+            return _stage(stage, known_records(folder, stage.name))
         if stage := maker_of(files.stages, target.name):
-            return _out(target.name, stage, files, history.known_records(folder, stage.name))
+            return _out(target.name, stage, files, known_records(folder, stage.name))
     return _tracked(target.name, files)
 
 
@@ -121,14 +122,14 @@ def record_named(text: str, root: Path) -> Record | None:
     """
     if not _DIGEST.fullmatch(text):
         return None
-    places = [*history.record_folders(root), root / RECORDS]
+    places = [*record_folders(root), root / RECORDS]
     found = list({path.stem: path for place in places for path in place.glob(f"*/{text}*.json")}.values())
     if len(found) > 1:
         names = ", ".join(f"{path.parent.name} {path.stem[:16]}" for path in found)
         raise DataError(f"{text}: {len(found)} records begin with it ({names}); write more of the digest")
     if not found:
         return None
-    record = history.read_record(found[0], root)
+    record = read_record(found[0], root)
     if not record.is_intact:
         raise DataError(
             f"{found[0].relative_to(root)}: {record.problem or 'was edited'}; run `{SETTINGS.command} check`"
@@ -151,7 +152,7 @@ def _stage(stage: Locked, records: list[Record]) -> View:
 
 def _out(path: str, stage: Locked, files: Files, records: list[Record]) -> View:
     md5 = files.md5(path)
-    made = history.attesting(records, stage)
+    made = attesting(records, stage)
     found: View = {"path": path, "md5": md5, "made by": stage.name}
     if md5 is None:
         raise DataError(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from evidence.verbs.pointers import value_at
+from evidence.audit.pointers import value_at
 from extras.publish.client import card_figures, read_card
 from extras.publish.folder import Repository
 from ground.io import DataError, read_json

@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from evidence.verbs.pointers import origins_of
+from evidence.audit.pointers import origins_of
 from extras.records.selection import Selection, one_of, select, totals
 from ground.io import read_json
 from ground.show import counted, table

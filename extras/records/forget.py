@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from evidence.dvc import history
+from evidence.record.reading import read_records
 from extras.records.down import depending_on
 from extras.records.selection import Selection, index_table, select
 from ground.io import write_text
@@ -105,7 +106,7 @@ def _readers(stages: Mapping[str, history.Locked], outs: Iterable[str]) -> set[s
 
 
 def _seconds(root: Path, stage: str) -> float | None:
-    record = next((record for record in history.read_records(root, stage) if record.is_intact), None)
+    record = next((record for record in read_records(root, stage) if record.is_intact), None)
     return None if record is None else float(record.content["times"]["seconds"])
 
 

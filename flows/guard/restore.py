@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.audit.published import Entry
 from evidence.dvc.history import MAIN_LOCK
 from evidence.dvc.pipeline import read_pipeline
 from evidence.record.environment import git
 from evidence.remote.guard import Guard
+from evidence.remote.published import Entry
 from flows import storage
 from flows.dvc import Dvc, require_project
 from flows.graph import missing_data

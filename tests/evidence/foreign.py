@@ -153,7 +153,7 @@ def commit(project: Path) -> None:
 
 def main() -> None:
     """Print a JSON list: the name of each tampering, what a finding must say, and the findings."""
-    from evidence.audit.check import check
+    from evidence.verbs.check import check
     from ground.io import DataError
     from tests.evidence.tampering.anywhere import tamperings
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import yaml
 
-from evidence.audit.check import check
 from evidence.dvc.stores import object_file
 from evidence.record.ledger import RECORDS, enter
 from evidence.record.record import SIGNED
 from evidence.record.signing import sign
 from evidence.record.statement import PAYLOAD_TYPE, statement_of
+from evidence.verbs.check import check
 from ground.hashing import digest_path
 from ground.io import sha256_file, write_json
 

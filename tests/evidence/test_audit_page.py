@@ -14,8 +14,8 @@ import pytest
 import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from evidence.dvc.history import read_records
 from evidence.dvc.stores import object_file
+from evidence.record.reading import read_records
 from evidence.record.signing import own_key, public_pem
 from flows import storage
 from ground.remote import open_store

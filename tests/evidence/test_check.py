@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from evidence.__main__ import app
-from evidence.audit.check import check
 from evidence.audit.findings import Finding, listed, merged
-from evidence.dvc.history import read_records
 from evidence.record.ledger import LEDGER, enter
+from evidence.record.reading import read_records
 from evidence.record.signing import KEY_FILE, TRUSTED, own_key, public_pem
+from evidence.verbs.check import check
 from ground.hashing import digest_path
 from ground.io import DataError
 from tests.support.miniature import dvc

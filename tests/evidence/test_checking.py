@@ -1,6 +1,6 @@
 """Findings of `check` about the files of a small project, one difference at a time (records: ``test_evidence``).
 
-The project takes milliseconds, so `make mutate` can try each change of ``evidence/audit/check.py`` on these tests.
+The project takes milliseconds, so `make mutate` can try each change of ``evidence/verbs/check.py`` on these tests.
 ``test_check`` and ``test_tampering`` run DVC.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from evidence.audit.check import check
 from evidence.dvc.stores import object_file
+from evidence.verbs.check import check
 from ground import progress
 from ground.hashing import digest_path
 from ground.io import write_json

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from evidence.audit.check import check
-from evidence.audit.publication import publication
 from evidence.record.ledger import RECORDS, enter
 from evidence.record.record import SIGNED
 from evidence.record.signing import KEY_FILE, own_key, public_pem
+from evidence.remote.publication import publication
+from evidence.verbs.check import check
 from ground.hashing import digest_path
 from ground.io import sha256_file, write_json
 from tests.evidence.small import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.dvc.history import read_records
+from evidence.record.reading import read_records
 from ground.io import DataError
 from tests.support.upwards import up
 

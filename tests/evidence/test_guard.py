@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 import flows.cli
 from evidence import __main__ as audit
-from evidence.audit.check import check
-from evidence.audit.published import VOID_TYPE, signature
 from evidence.dvc.history import read_lock
 from evidence.dvc.pipeline import read_pipeline
 from evidence.dvc.stores import object_file
 from evidence.record.signing import KEY_FILE, own_key, public_pem
 from evidence.remote.guard import Guard, void
+from evidence.remote.published import VOID_TYPE, signature
+from evidence.verbs.check import check
 from flows import storage
 from flows.guard import restore
 from ground.io import DataError

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from evidence.audit.check import check
 from evidence.dvc.stores import EVIDENCE, stores
 from evidence.remote.mirror import fetch
+from evidence.verbs.check import check
 from flows import storage
 from ground.io import DataError
 from ground.remote import open_store

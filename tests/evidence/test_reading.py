@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from evidence.__main__ import app
-from evidence.audit.check import check
 from evidence.remote.reading import VERIFIED
+from evidence.verbs.check import check
 from flows import storage
 from ground import remote
 from ground.io import TransientError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from evidence.audit.check import Report
 from evidence.audit.findings import Finding
+from evidence.verbs.check import Report
 
 
 def report(*findings: Finding, signers: tuple[list[str], ...] = (), not_read: tuple[str, ...] = ()) -> Report:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.audit.check import check
+from evidence.verbs.check import check
 from ground.hashing import digest_listing, digest_path
 from tests.support.miniature import dvc
 from tests.support.upwards import up

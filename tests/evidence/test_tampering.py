@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from evidence.audit.check import Report, check
 from evidence.dvc.stores import EVIDENCE, FOLDER
 from evidence.remote.mirror import fetch
 from evidence.remote.reading import Remote
+from evidence.verbs.check import Report, check
 from flows import storage
 from ground.io import DataError
 from ground.remote import ENDPOINT, open_store

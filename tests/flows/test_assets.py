@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from evidence.dvc.history import MAIN_LOCK, read_records, read_stages
+from evidence.dvc.history import MAIN_LOCK, read_stages
+from evidence.record.reading import read_records
 from flows.graph import load_graph
 from flows.team.pools.assets import Assets, key_of, rows_of
 from ground.hashing import digest_path

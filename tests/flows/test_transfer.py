@@ -152,5 +152,5 @@ def test_a_run_says_where_results_go_and_where_they_went(tmp_path: Path, monkeyp
     sent = tmp_path / ".pathfinder/pushed.json"
     sent.parent.mkdir()
     sent.write_text('{"s3://team/runs": "1", "here": "2"}')
-    monkeypatch.setattr("evidence.audit.publication.SENT", sent.relative_to(tmp_path))
+    monkeypatch.setattr("evidence.remote.publication.SENT", sent.relative_to(tmp_path))
     assert describe(tmp_path, "here").endswith("; earlier runs here sent theirs to s3://team/runs")

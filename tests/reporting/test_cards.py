@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from huggingface_hub import ModelCard
 
-from evidence.verbs.pointers import value_at
+from evidence.audit.pointers import value_at
 from ground.io import read_json
 from pathfinder.core.runs import parse_run
 from pathfinder.reporting.card import card_of

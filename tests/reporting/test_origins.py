@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from evidence.verbs.pointers import origins_of, recomputed, shows, value_at
+from evidence.audit.pointers import origins_of, recomputed, shows, value_at
 from ground.io import read_json, sha256_file
 from pathfinder.pages.origins import Origin, origin_of
 from pathfinder.reporting.cells import figures

@@ -15,8 +15,8 @@ import torch
 import yaml
 from transformers import PreTrainedTokenizerFast
 
-from evidence.audit.check import check
 from evidence.dvc.pipeline import PIPELINES, read_pipeline
+from evidence.verbs.check import check
 from ground.io import DataError, read_json, read_jsonl, sha256_file
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from evidence.verbs.pointers import origins_of, parts_of, value_at
+from evidence.audit.pointers import origins_of, parts_of, value_at
 
 Origins = Mapping[str, Mapping[str, Any]]
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.audit.publication import publication, send_evidence
 from evidence.dvc.history import MAIN_LOCK, Locked, LockEntry, locked_stage, read_stages
 from evidence.dvc.stores import FOLDER, cache_of, run_cache_entries
+from evidence.forms import validated
 from evidence.record.ledger import enter
 from evidence.record.record import SIGNED
-from evidence.record.schema import validated
 from evidence.remote.fetcher import read_verified
 from evidence.remote.guard import fetch_outs
+from evidence.remote.publication import publication, send_evidence
 from flows.dvc import State
 from flows.storage import opened
 from ground.io import DataError, write_bytes

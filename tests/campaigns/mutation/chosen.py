@@ -35,7 +35,7 @@ CHOSEN: dict[str, tuple[str, ...]] = {
     "pathfinder/benchmarks/grade.py": ("tests/benchmarks/test_grade.py", "tests/benchmarks/test_grade_files.py"),
     "pathfinder/tree/packing.py": ("tests/tree/test_packing.py",),
     "pathfinder/tree/layout.py": ("tests/tree/test_layout.py", "tests/tree/test_tree.py"),
-    "evidence/audit/check.py": (
+    "evidence/verbs/check.py": (
         "tests/evidence/test_checking.py",
         "tests/evidence/test_evidence.py",
         "tests/evidence/test_report.py",

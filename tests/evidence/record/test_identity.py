@@ -52,7 +52,7 @@ def test_any_file_of_a_listed_room_or_lock_changes_the_digest(project: Path, fil
         "stages/download.py",
         "pathfinder/__init__.py",
         "evidence/record/record.py",
-        "evidence/audit/check.py",
+        "evidence/verbs/check.py",
         "pathfinder/mixing/__pycache__/mix.cpython-311.pyc",
         "params.yaml",
         "data/corpus/one.txt",

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from evidence.dvc.history import read_records
 from evidence.record.model_signature import MODEL_SIGNATURE, model_of, verify_model
+from evidence.record.reading import read_records
 from evidence.record.signing import key_id, model_key_file, own_model_key, public_pem
 from ground.io import DataError
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from evidence.audit.check import check
-from evidence.dvc.history import read_records
 from evidence.record.identity import PROJECT
+from evidence.record.reading import read_records
 from evidence.record.record import recorded
+from evidence.verbs.check import check
 from pathfinder.benchmarks.grading import Grader
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.workers import Chunk, OnDone, Work, Workers, cut

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from evidence.dvc.history import read_lock, read_records
+from evidence.dvc.history import read_lock
 from evidence.record.identity import PROJECT
+from evidence.record.reading import read_records
 from evidence.record.record import recorded
 from ground.io import DataError
 from ground.recording import note
@@ -49,7 +50,7 @@ def test_record_names_files_code_parameters_and_environment(made: Path) -> None:
         "ground/io.py",
         "evidence/record/record.py",
     } <= set(code)
-    assert "evidence/audit/check.py" not in code
+    assert "evidence/verbs/check.py" not in code
     assert record["params"] == {"train": {"rate": 0.5, "note": "Ünïcode <+>"}}
     assert record["git"]["dirty"] is False  # type: ignore[index]
     assert record["environment"]["packages"]["dvc"]  # type: ignore[index]

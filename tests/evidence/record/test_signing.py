@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from evidence.dvc.history import read_records
+from evidence.forms import validated
+from evidence.record.reading import read_records
 from evidence.record.record import SIGNED, recorded
-from evidence.record.schema import validated
 from evidence.record.signing import KEY_FILE, Envelope, key_file, key_id, own_key, public_pem, sign, verify
 from evidence.record.statement import byproducts
 from ground.io import DataError

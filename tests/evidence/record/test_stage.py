@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import pytest
 
-from evidence.dvc.history import read_records
+from evidence.record.reading import read_records
 from evidence.record.stage import stage
 from ground.io import DataError, TransientError
 from tests.support.miniature import run_in

@@ -13,13 +13,13 @@ from typing import Any
 
 import yaml
 
-from evidence.audit.published import SENT
 from evidence.dvc.history import Locked, read_lock
 from evidence.dvc.stores import FOLDER
 from evidence.record.ledger import LEDGER
 from evidence.record.record import SIGNED
 from evidence.record.signing import KEY_FILE, sign
 from evidence.record.statement import PAYLOAD_TYPE
+from evidence.remote.published import SENT
 from evidence.settings import FILE
 from ground.hashing import digest_path
 from tests.evidence.tampering.claims import in_lock

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evidence.dvc.history import read_lock, read_records
+from evidence.dvc.history import read_lock
 from evidence.dvc.stores import object_key
+from evidence.record.reading import read_records
 from evidence.remote.reading import Remote
 from ground.remote import Store
 from tests.evidence.tampering.edits import OUTS, objects

@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from evidence.dvc.history import read_lock, read_records
+from evidence.dvc.history import read_lock
+from evidence.record.reading import read_records
 from ground.hashing import digest_path
 
 Tampering = Callable[[Path], str]

@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from evidence.audit.published import SEEN, SENT
 from evidence.dvc.stores import FOLDER
+from evidence.remote.published import SEEN, SENT
 from flows import storage
 from tests.evidence.tampering.edits import STORE, Tampering, flip, objects, replace, rewrite
 

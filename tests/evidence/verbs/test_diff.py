@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from evidence.dvc.history import read_records
+from evidence.record.reading import read_records
 from evidence.verbs.causes import Side
 from evidence.verbs.diff import _figures, diff, lines_of
 from evidence.verbs.targets import Files

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from evidence.__main__ import app
-from evidence.dvc.history import read_records
+from evidence.record.reading import read_records
 from evidence.verbs.nearness import TOLERANCE, compared
 from evidence.verbs.replay import replay
 from evidence.verbs.targets import Files

@@ -8,6 +8,7 @@ import pytest
 
 from evidence.dvc import history
 from evidence.dvc.pipeline import read_pipelines
+from evidence.record.reading import read_records
 from evidence.verbs.revision import at, commit_of, read_at
 from evidence.verbs.targets import Files, Target, target_of
 from ground.io import DataError
@@ -20,7 +21,7 @@ def test_a_revision_has_its_own_lock_and_parameters_and_this_machines_records(tw
         stages = history.read_lock(folder)
         assert stages["train@full"].params["train"]["rate"] == 0.5
         assert set(read_pipelines(folder)) == {"download", "train@full", "train@plain"}
-        assert len(history.read_records(folder, "train@full")) == 2
+        assert len(read_records(folder, "train@full")) == 2
         assert not (folder / "stages").exists()
         kept = folder
     assert not kept.exists()

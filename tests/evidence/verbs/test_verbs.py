@@ -14,9 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from evidence.__main__ import app
-from evidence.dvc import history
-from evidence.dvc.history import read_records
 from evidence.dvc.stores import EVIDENCE
+from evidence.record.reading import PUBLISHED, known_records, read_records
 from evidence.verbs.every_commit import check_all_commits
 from evidence.verbs.finding import find
 from evidence.verbs.upwards import text_of, way_back
@@ -224,11 +223,11 @@ def test_a_verb_needs_less_than_half_a_second_of_cpu(twice: Path, words: list[st
 
 def test_a_restored_clone_knows_the_records_that_its_remote_has(project: Path) -> None:
     (record,) = read_records(project, "train@full")
-    fetched = project / EVIDENCE / "storage" / history.PUBLISHED / "train@full" / record.path.name
+    fetched = project / EVIDENCE / "storage" / PUBLISHED / "train@full" / record.path.name
     fetched.parent.mkdir(parents=True)
     record.path.rename(fetched)
-    assert [known.digest for known in history.known_records(project, "train@full")] == [record.digest]
+    assert [known.digest for known in known_records(project, "train@full")] == [record.digest]
     assert record.digest[:16] in "\n".join(text_of(way_back("models/full", project)))
     assert view(record.digest[:12], project)["stage"] == "train@full"
     fetched.write_text(fetched.read_text().replace("train@full", "train@fake"))
-    assert history.known_records(project, "train@full") == [], "an edited record says nothing"
+    assert known_records(project, "train@full") == [], "an edited record says nothing"

@@ -49,7 +49,7 @@ RUNS = (
     Fault(
         "D2-manifest",
         "the manifest of a run names neither lock, commit, branch nor profile",
-        "evidence/audit/publication.py",
+        "evidence/remote/publication.py",
         "    return manifest, evidence\n",
         '    return manifest | dict.fromkeys(("commit", "branch", "profile")), {}\n',
         f"{FLOWS}/test_storage.py::test_a_manifest_names_the_state_of_the_code_and_the_lock_that_has_the_parameters",

@@ -19,13 +19,14 @@ from typing import Annotated
 from pydantic import Field, RootModel
 
 from evidence.audit.findings import Finding
+from evidence.audit.objects import Objects
 from evidence.audit.records import signers_of, statement_digest
-from evidence.dvc.history import MAIN_LOCK, Locked, Record, read_record
-from evidence.dvc.objects import Objects
+from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.dvc.stores import FOLDER, Store
+from evidence.forms import Count, Form, Md5, Sha256, parsed
 from evidence.record.ledger import LEDGER, RECORDS, read_ledger
+from evidence.record.reading import Record, read_record
 from evidence.record.record import SIGNED
-from evidence.record.schema import Count, Form, Md5, Sha256, parsed
 from evidence.record.signing import Envelope, key_id, sign, verify
 from evidence.settings import SETTINGS, STATE, VENDOR
 from ground.io import DataError, read_json, sha256_file, write_json

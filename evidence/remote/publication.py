@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from evidence.audit.published import SENT, remember_entry, signature
 from evidence.audit.records import record_of, statement_digest
 from evidence.dvc.history import MAIN_LOCK, read_lock
 from evidence.dvc.stores import FOLDER
@@ -18,6 +17,7 @@ from evidence.record.model_signature import MODEL_SIGNATURE
 from evidence.record.record import SIGNED
 from evidence.record.signing import key_id, own_public_keys
 from evidence.remote.log import Commit, commit_manifest
+from evidence.remote.published import SENT, remember_entry, signature
 from ground.io import read_json, sha256_file, write_json
 from ground.remote import Store, open_store
 from ground.settings import read_yaml

@@ -10,7 +10,7 @@ from typing import Any
 from evidence.audit import expected, sources
 from evidence.audit.claims import Claims
 from evidence.audit.findings import Finding, Level, listed, merged
-from evidence.audit.published import Published, without_store
+from evidence.audit.objects import Objects
 from evidence.audit.records import (
     around,
     entered_records,
@@ -22,13 +22,14 @@ from evidence.audit.records import (
     unreproducible,
     witness,
 )
+from evidence.audit.workspace import Workspace
 from evidence.dvc import history
-from evidence.dvc.history import Locked, Record
-from evidence.dvc.objects import Objects
+from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import MAIN, read_pipelines
 from evidence.dvc.stores import Store, stores
-from evidence.dvc.workspace import Workspace
 from evidence.record.ledger import RECORDS
+from evidence.record.reading import Record
+from evidence.remote.published import Published, without_store
 from evidence.remote.reading import FarRemotes, Remote
 from evidence.settings import SETTINGS
 from ground.io import DataError
