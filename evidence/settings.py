@@ -31,6 +31,20 @@ class Shipped(Form):
     copied: str = ""
 
 
+class Lines(Form):
+    """A Parquet table with the ``file`` and ``line`` of the sources that each row was made from, for the page.
+
+    ``id`` and ``text`` are the columns that the page shows of a row, ``noun`` says what the rows are, and ``command``
+    is the command that shows the history of a row.
+    """
+
+    table: str = ""
+    id: str = "id"
+    text: str = "text"
+    noun: str = "rows"
+    command: str = ""
+
+
 class Remedies(Form):
     """The advice of messages if the project has commands of its own."""
 
@@ -39,26 +53,33 @@ class Remedies(Form):
     params: str = "restore it with git"
     shipped: str = "run the pipeline that makes them"
     deps: str = "correct the deps of the stage"
+    cards: str = "write the card"
     trust: str = "commit its public key to the folder of trusted keys if you trust it"
 
 
 class Settings(Form):
     """The keys of ``evidence.toml``.
 
-    ``name`` names the folder for the state of this machine (``.name``), the folder in a remote, the key's folder below
-    the user's configuration, and the variables (``NAME_SIGNING_KEY``); ``vendor`` (default: ``name``) the types of
-    signed documents; ``command`` the command in messages. The first of ``pipelines`` is the project's; the others
-    made shipped data once. The project's Python ``packages`` belong to the code of a stage that
-    imports them. Dependencies in the folders ``code`` are code. ``locks`` holds pinned packages (``*.lock``),
-    ``keys`` the public keys that the project trusts, ``models`` the outs that get a signature of their own. ``sources``
-    is a manifest of downloaded files (``ground.manifest``). ``tables`` is a JSON file with results by ``system`` and
-    ``metrics`` the beginning of the paths of JSON files with figures, which ``diff`` compares. ``cards`` is the folder
-    with a card of each model, ``NAME.md``.
+    ``name`` names the folder for the state of this machine (``.name``), the folder in a remote, the key's folder
+    below the user's configuration, and the variables (``NAME_SIGNING_KEY``); ``vendor`` (default: ``name``) the
+    types of signed documents; ``command`` the command in messages. Exports describe the project with its ``title``
+    (default: ``name``), its SPDX ``licence``, the ``namespace`` of its identifiers and the ``task`` of its models.
+    The first of ``pipelines`` is the project's; the others made shipped data once. The project's Python
+    ``packages`` belong to the code of a stage that imports them. Dependencies in the folders ``code`` are code.
+    ``locks`` holds pinned packages (``*.lock``), ``keys`` the public keys that the project trusts, ``models`` the
+    outs that get a signature of their own. ``sources`` is a manifest of downloaded files (``ground.manifest``).
+    ``tables`` is a JSON file with results by ``system`` and ``metrics`` the beginning of the paths of JSON files
+    with figures, which ``diff`` compares. ``cards`` is the folder with a card of each model, ``NAME.md``, and
+    ``description`` the Croissant description of an exported data set.
     """
 
     name: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9]*$")] = "evidence"
     vendor: str = ""
     command: str = "python -m evidence"
+    title: str = ""
+    licence: str = ""
+    namespace: str = ""
+    task: str = ""
     pipelines: Annotated[tuple[str, ...], Field(min_length=1, strict=False)] = ("dvc.yaml",)
     packages: Annotated[tuple[str, ...], Field(strict=False)] = ()
     code: Annotated[tuple[str, ...], Field(strict=False)] = ()
@@ -69,6 +90,8 @@ class Settings(Form):
     tables: str = ""
     metrics: str = ""
     cards: str = ""
+    description: str = ""
+    lines: Lines = Lines()
     shipped: Shipped = Shipped()
     remedies: Remedies = Remedies()
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from ground.io import DataError
 
-NOTES = "PATHFINDER_NOTES"
+NOTES = "RECORDER_NOTES"
 """A file of JSON objects, one per line, for the record."""
-REPORTER = "_PATHFINDER_REPORTER"
+REPORTER = "_RECORDER_REPORTER"
 """``module:function`` that reports a process, given its name. The underscore keeps it out of the record."""
 
 

@@ -195,6 +195,15 @@ print(*sorted({{name.partition(".")[0] for name in sys.modules}} & {set(WINGS)!r
     assert set(done.stdout.split()) == {top, *WINGS[top]} & {top, "ground"}
 
 
+def test_evidence_names_nothing_of_this_project() -> None:
+    """The facts about one project are in evidence.toml."""
+    ours = re.compile(r"pathfinder|trajector|process reward|artifacts/(?!export|raw)", re.IGNORECASE)
+    texts = [path for path in (ROOT / "evidence").rglob("*") if path.suffix in (".py", ".html", ".js", ".css", ".md")]
+    lines = [(name(path), line) for path in texts for line in path.read_text(encoding="utf-8").splitlines()]
+    assert len(lines) > 5_000
+    assert [(file, line) for file, line in lines if ours.search(line.replace("PathfinderError", ""))] == []
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=name)
 def test_a_vendor_is_imported_where_it_is_wrapped(path: Path) -> None:
     tops = {module.split(".")[0] for module in imported_names(path, ROOT)}

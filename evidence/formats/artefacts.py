@@ -1,12 +1,16 @@
-"""Files and folders with the digests in a record, and their media types."""
+"""Files and folders with the digests in a record, their media types, and the identifiers in an export."""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
+from urllib.parse import quote
 
+from evidence.audit.sources import RAW
+from evidence.settings import SETTINGS
 from ground.hashing import digest_path
 
 _MEDIA_TYPES = {
@@ -27,7 +31,11 @@ _MEDIA_TYPES = {
     ".txt": "text/plain",
     ".yaml": "application/yaml",
 }
-MODELS = ("models/", "artifacts/raw/models/")
+TITLE, LICENCE = SETTINGS.title or SETTINGS.name, SETTINGS.licence or "NOASSERTION"
+"""The project's name in exports and the licence of its code; each source has its own."""
+NAMESPACE = SETTINGS.namespace or f"https://{SETTINGS.name}.invalid/"
+"""The prefix of every identifier that an export makes. It is a name, not an address (RFC 2606)."""
+MODELS = (SETTINGS.models, f"{RAW}/{SETTINGS.models}")
 """The folders of trained and downloaded models."""
 
 
@@ -81,3 +89,26 @@ def on_disk(path: Path, name: str) -> Artefact:
 def media_type(path: str) -> str:
     """The media type of a file by its ending; ``application/octet-stream`` if unknown."""
     return _MEDIA_TYPES.get(PurePosixPath(path).suffix, "application/octet-stream")
+
+
+def uri(kind: str, *names: str) -> str:
+    """An identifier of this project for a thing of a kind: ``https://example.invalid/stage/train%40full``."""
+    return NAMESPACE + "/".join([kind, *(quote(name, safe="/") for name in names)])
+
+
+def uuid_of(*names: str) -> str:
+    """A UUID (version 5) that depends only on the names."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, uri("id", *names)))
+
+
+def licence_url(licence: str) -> str:
+    """The SPDX page of a licence."""
+    return f"https://spdx.org/licenses/{quote(licence, safe='.-+')}"
+
+
+def package_url(name: str, version: str, kind: str = "pypi") -> str:
+    """The package URL of a piece of software: ``pkg:pypi/torch@2.9.0``. It names no host.
+
+    Source: https://github.com/package-url/purl-spec; ``kind`` is its type.
+    """
+    return f"pkg:{kind}/{quote(name)}@{quote(version)}"

@@ -14,10 +14,10 @@ from typing import Any
 
 from evidence.audit.sources import RAW
 from evidence.dvc import history
-from evidence.formats.artefacts import MODELS, Artefact, media_type
-from evidence.formats.identifiers import LICENCE, PROJECT, package_url, uuid_of
+from evidence.formats.artefacts import MODELS, TITLE, Artefact, media_type, package_url, uuid_of
 from evidence.formats.lineage import Lineage, Run, text_of
 from evidence.record.identity import LOCKS
+from evidence.settings import SETTINGS
 
 _PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
@@ -31,9 +31,9 @@ def bom(lineage: Lineage) -> Component:
     main = {
         "type": "application",
         "bom-ref": "project",
-        "name": PROJECT,
+        "name": TITLE,
         "version": str(newest.content["git"]["commit"] or "not in a repository"),
-        "licenses": [{"license": {"id": LICENCE}}],
+        **({"licenses": [{"license": {"id": SETTINGS.licence}}]} if SETTINGS.licence else {}),
     }
     packages = sorted({pair for run in lineage.runs for pair in run.packages.items()})
     hashes, whole = _locked_hashes(lineage), _whole(lineage)
@@ -55,7 +55,7 @@ def bom(lineage: Lineage) -> Component:
 
 
 def _whole(lineage: Lineage) -> list[Artefact]:
-    """The models and data sets, without code; each source replaces its part of artifacts/raw."""
+    """The models and data sets, without code; each source replaces its part of the folder of sources."""
     found = dict(lineage.artefacts)
     if raw := found.pop(RAW, None):
         for folder in (f"{RAW}/{name}" for name in lineage.sources):
@@ -100,15 +100,16 @@ def _properties(artefact: Artefact, source: Any, runs: list[Run]) -> list[dict[s
         facts += [("stage", run.name), ("record", run.record.digest), ("command", run.stage.cmd)]
         facts += [("statement", run.statement.sha256 if run.statement else "")]
         facts += [(f"param:{key}", text_of(value)) for key, value in sorted(run.params.items())]
-    return [{"name": f"pathfinder:{name}", "value": value} for name, value in facts if value and value != ".dir"]
+    return [{"name": f"{SETTINGS.name}:{name}", "value": value} for name, value in facts if value and value != ".dir"]
 
 
 def _model_parameters(runs: list[Run], whole: list[Artefact]) -> Component:
     if not runs:
         return {"task": "language model"}
-    read = [path for run in runs for path in run.inputs if not path.startswith((*MODELS, "metrics/"))]
+    no_data = tuple(filter(None, (*MODELS, SETTINGS.metrics)))
+    read = [path for run in runs for path in run.inputs if not path.startswith(no_data)]
     datasets = [{"ref": ref} for ref in sorted(_refs(read, whole))]
-    return {"task": "process reward", "approach": {"type": "supervised"}, "datasets": datasets}
+    return {"task": SETTINGS.task, "approach": {"type": "supervised"}, "datasets": datasets}
 
 
 def _file(file: Artefact) -> Component:

@@ -12,9 +12,8 @@ from typing import Any
 
 from evidence.dvc import history
 from evidence.dvc.pipeline import MAIN
-from evidence.formats.artefacts import media_type
+from evidence.formats.artefacts import LICENCE, NAMESPACE, TITLE, licence_url, media_type, package_url, uri
 from evidence.formats.crate_entities import TERMS, Entities, Entity, data_id, local, named, refs, value_id
-from evidence.formats.identifiers import LICENCE, NAMESPACE, PROJECT, licence_url, package_url, uri
 from evidence.formats.lineage import Lineage, Run
 from ground.io import digest_of
 
@@ -81,7 +80,7 @@ class _Crate(Entities):
         for url, name in _PROFILES.items():
             self.note(url, name, version=url.rpartition("/")[2])
         licence = self.licence(LICENCE)
-        self.add(NAMESPACE, "Organization", name=PROJECT, url=NAMESPACE)
+        self.add(NAMESPACE, "Organization", name=TITLE, url=NAMESPACE)
         about = f"what {lineage.target} was made from" if lineage.target else "a run of the pipeline"
         unrecorded = ", ".join(stage.name for stage in lineage.unrecorded)
         missing = f" Without a record here: {unrecorded}." if unrecorded else ""
@@ -91,7 +90,7 @@ class _Crate(Entities):
             "./",
             "Dataset",
             conformsTo=_PROFILES,
-            name=f"{PROJECT}: {lineage.target or 'all stages'}",
+            name=f"{TITLE}: {lineage.target or 'all stages'}",
             description=f"The provenance of {about}: {len(lineage.runs)} recorded stages.{missing}",
             datePublished=lineage.end,
             license=licence,

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote
 
-from evidence.formats.artefacts import Artefact, media_type
-from evidence.formats.identifiers import NAMESPACE, licence_url, uri
+from evidence.formats.artefacts import NAMESPACE, Artefact, licence_url, media_type, uri
 from evidence.formats.lineage import Run, text_of
 from evidence.record.identity import LOCKS
 from ground.io import digest_of

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from evidence.formats.lineage import Lineage
 
 Format = Literal["crate", "openlineage", "cyclonedx", "croissant", "card"]
-"""The formats of ``pathfinder lineage export``."""
+"""The formats of ``export``."""
 
 
 def exported(lineage: Lineage, form: Format, base: str = "") -> str:

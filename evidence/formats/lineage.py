@@ -22,6 +22,7 @@ from evidence.record.ledger import RECORDS
 from evidence.record.reading import Record, known_records
 from evidence.record.record import SIGNED
 from evidence.record.signing import Envelope
+from evidence.settings import SETTINGS
 from ground.io import DataError, parse_json
 
 
@@ -40,7 +41,7 @@ class Run:
 
     @property
     def content(self) -> dict[str, Any]:
-        """The record as a JSON value (``provenance.schema.StageRecord``)."""
+        """The record as a JSON value (``record.schema.StageRecord``)."""
         return self.record.content
 
     @cached_property
@@ -167,7 +168,7 @@ class Lineage:
         return [run for run in self.runs if any(history.overlap(out, path) for out in run.outputs)]
 
     def source_of(self, path: str) -> tuple[str, dict[str, Any]] | None:
-        """The name and the manifest entry of the source that a path below artifacts/raw belongs to."""
+        """The name and the manifest entry of the source that a path in the folder of sources belongs to."""
         below = PurePosixPath(path)
         return next(((n, s) for n, s in self.sources.items() if below.is_relative_to(f"{RAW}/{n}")), None)
 
@@ -193,8 +194,8 @@ def read_lineage(root: Path = Path("."), target: str | None = None, needs_record
             runs.append(Run(root, stage, record))
     if not runs and needs_record:
         raise DataError(
-            f"{target or MAIN_LOCK}: no stage behind it has a record here; run the pipeline, or get "
-            "the records of a published run with `pathfinder lineage fetch`"
+            f"{target or MAIN_LOCK}: no stage behind it has a record here; run the pipeline, or get the records of a "
+            f"published run with `{SETTINGS.command} fetch`"
         )
     sources = sources_of(root) if any(RAW in run.outputs for run in runs) else {}
     return Lineage(root, target, runs, unrecorded, dict(sorted(sources.items())))

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from evidence.formats.artefacts import Artefact
-from evidence.formats.identifiers import NAMESPACE, uri, uuid_of
+from evidence.formats.artefacts import NAMESPACE, Artefact, uri, uuid_of
 from evidence.formats.lineage import Lineage, Run, text_of
+from evidence.settings import SETTINGS
 
 _SPEC = "https://openlineage.io/spec"
 _EVENT = f"{_SPEC}/2-0-2/OpenLineage.json#/$defs"
@@ -69,7 +69,7 @@ def _run_facets(run: Run) -> Event:
         "environmentVariables": _facet("EnvironmentVariablesRunFacet", environmentVariables=variables),
         "executionParameters": _facet("ExecutionParametersRunFacet", parameters=parameters),
         **({"parent": _facet("ParentRunFacet", **parent)} if flow else {}),
-        "pathfinder_record": {
+        f"{SETTINGS.name}_record": {
             "_producer": _PRODUCER,
             "_schemaURL": f"{_EVENT}/RunFacet",
             "sha256": run.record.digest,

@@ -20,11 +20,12 @@ from evidence.dvc.history import Locked, LockEntry
 from evidence.dvc.pipeline import Stage, value_at
 from evidence.dvc.stores import FOLDER, Store, remote_of, run_cache_entries
 from evidence.forms import validated
-from evidence.record.signing import key_id, own_public_keys
+from evidence.record.signing import TRUSTED, key_id, own_public_keys
 from evidence.remote import mirror
 from evidence.remote.fetcher import Fetcher
 from evidence.remote.inventory import recorded_files
 from evidence.remote.published import VOID_TYPE, Entry, Published, remember_entry, signature
+from evidence.settings import SETTINGS
 from ground import remote as sources
 from ground.hashing import digest_path
 from ground.io import DataError, atomic_file
@@ -59,7 +60,7 @@ class Guard:
         if not whole:
             raise DataError(
                 f"remote {self.remote.name} ({self.remote.address}): no run of the whole pipeline was published there; "
-                "name another remote (PATHFINDER_REMOTE), or make the results with `make run`"
+                f"name another remote, or {SETTINGS.remedies.run}"
             )
         return next((each for each in whole if each.manifest.commit == commit), whole[0])
 
@@ -73,7 +74,7 @@ class Guard:
             return here
         raise DataError(
             f"entry {entry.number} of remote {self.remote.name} was published without its lock; publish it again "
-            f"with `pathfinder run` at commit {entry.manifest.commit}"
+            f"at commit {entry.manifest.commit}"
         )
 
     def locked(self, entry: Entry) -> dict[str, Locked]:
@@ -129,7 +130,7 @@ class Guard:
             if finding.level == "error":
                 raise DataError(
                     f"{finding.where}: {finding.message}; nothing is taken from remote {self.remote.name} "
-                    "(`pathfinder lineage check --remote` lists every difference)"
+                    f"(`{SETTINGS.command} check --remote` lists every difference)"
                 )
         if entries := self.published.entries:
             newest = entries[-1]
@@ -139,7 +140,7 @@ class Guard:
                 raise DataError(
                     f"remote {self.remote.name}: the newest entry of its log {told}; nothing is taken from it. Compare "
                     f"{FOLDER}/keys/ in the remote with what the runner says its key is, and name the key with "
-                    "--key FILE or commit it to infra/keys/"
+                    f"--key FILE or commit it to {TRUSTED.as_posix()}/"
                 )
             remember_entry(self.root, self.remote.address_from(self.root), newest.number, newest.digest)
         return [entry for entry in entries if entry.signers]

@@ -1,6 +1,6 @@
 """Copies of the small files of a remote on another machine: what it published, and its cache of runs.
 
-They are in ``.pathfinder/evidence/<remote>/``, in the layout of the remote. What a run published never changes: a copy
+They are in ``EVIDENCE/<remote>/``, in the layout of the remote. What a run published never changes: a copy
 that the remote no longer has, or has with different bytes, is a finding.
 """
 

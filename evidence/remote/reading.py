@@ -2,7 +2,7 @@
 
 By default only the listing is read: one request per thousand objects gives existence, size and the md5 that the server
 computed. An object with a different md5 is read. If the server states no md5, only listings of folders are read.
-``full`` reads every byte, in parallel and in pieces. ``.pathfinder/verified/`` names the objects that an interrupted
+``full`` reads every byte, in parallel and in pieces. The folder ``VERIFIED`` names the objects that an interrupted
 check has verified: they are not read again while the remote's listing of them is the same.
 """
 

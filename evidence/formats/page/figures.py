@@ -1,4 +1,4 @@
-"""The figures of reports/tables.json as the page shows them."""
+"""The figures of a JSON file of results as the page shows them."""
 
 from __future__ import annotations
 

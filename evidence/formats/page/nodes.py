@@ -28,13 +28,13 @@ from evidence.formats.page.parts import (
     pretty,
     shared_name,
 )
+from evidence.settings import SETTINGS
 from ground.io import DataError
 from ground.settings import read_yaml
 from ground.show import counted
 from ground.text import anchor_of
 
-_TABLES = "reports/tables.json"
-_TRAJECTORIES = Path("artifacts/steps/trajectories.parquet")
+_TABLES, _LINES = SETTINGS.tables, SETTINGS.lines
 _LINES_SHOWN, _PROBLEM_SHOWN, _NAMES_SHOWN = 3, 160, 4
 
 
@@ -81,9 +81,7 @@ class _Nodes:
         is_made = any(history.overlap(out, path) for stage in self.stages.values() for out in stage.outs)
         if not is_made or not path.endswith(".json") or not (self.root / path).is_file():
             if pointer:
-                raise DataError(
-                    f"{path}: no such JSON file; name a figure by its place in one, for example {_TABLES}#/results/0"
-                )
+                raise DataError(f"{path}: no such JSON file; name a figure by its place in one: FILE.json#/POINTER")
             return []
         tables = read_json_file(self.root, path)
         return [figure_at(tables, pointer, path)] if pointer else figures(tables)
@@ -239,13 +237,13 @@ class _Nodes:
 
     @cached_property
     def lines(self) -> dict[str, tuple[int, list[Line]]]:
-        """By file below artifacts/raw: the number of lines that became trajectories, and the first of them."""
-        path = self.root / _TRAJECTORIES
+        """By file below the folder of sources: the number of lines that became rows, and the first of them."""
+        path = self.root / _LINES.table
         if not path.is_file():
             return {}
         import polars as pl  # takes a third of a second to load
 
-        columns = ("trajectory_id", "problem")
+        columns = (_LINES.id, _LINES.text)
         table = pl.scan_parquet(path).sort("file", "line").group_by("file", maintain_order=True)
         found = table.agg(pl.len(), *(pl.col(column).head(_LINES_SHOWN) for column in columns)).collect()
         return {

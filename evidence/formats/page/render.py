@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, Template
 
 from evidence.formats.page.lanes import path_of, reduced, rows_of, width_of, x_of
 from evidence.formats.page.nodes import nodes_of
-from evidence.settings import STATE
+from evidence.settings import SETTINGS, STATE
 from ground.io import write_text
 from ground.text import visible
 
@@ -41,6 +41,7 @@ def render(root: Path, target: str | None = None) -> str:
     parts = [part for node in nodes for part in node.parts]
     script = (_TEMPLATES / "lineage.js").read_text(encoding="utf-8")
     page = _template().render(
+        settings=SETTINGS,
         title=f"Lineage of {target}" if target else "Lineage of the pipeline",
         nodes=nodes,
         rows=rows,

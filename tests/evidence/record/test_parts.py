@@ -47,7 +47,7 @@ def test_stored_parts_are_found_in_order_and_enter_the_record(monkeypatch: pytes
     assert parts.collect() == {}
     second, first = write(parts, "2/3"), write(parts, "1/3")
     notes = Path("notes")
-    monkeypatch.setenv("PATHFINDER_NOTES", str(notes))
+    monkeypatch.setenv("RECORDER_NOTES", str(notes))
     found = parts.collect()
     assert list(found.items()) == [(Part(3, 1), first), (Part(3, 2), second)]
     digests = {part: sha256_file(path / SEAL) for part, path in (("1-of-3", first), ("2-of-3", second))}
