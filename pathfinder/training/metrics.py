@@ -40,7 +40,7 @@ class Train(Metrics):
 
 
 class LogRow(Metrics):
-    """A row of the log, with the losses and accuracies of each label (``held_out_loss_math``) besides the keys below."""
+    """A row of the log, with the losses and accuracies of each label (``held_out_loss_math``) and the keys below."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, Number]
