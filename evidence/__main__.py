@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from evidence.formats import cli as formats
 from evidence.verbs import cli as verbs
 from ground.show import AsJson, show
 from ground.text import errors_without_traceback
@@ -51,7 +50,6 @@ def publish(
 
 
 app.add_typer(verbs.app)
-app.add_typer(formats.app)
 
 if __name__ == "__main__":
     with errors_without_traceback():

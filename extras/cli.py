@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from evidence.formats import cli as formats
 from evidence.verbs import cli as verbs
 from extras.publish.cli import publish
 from extras.records import cli as records
@@ -38,6 +37,6 @@ def record(
 
 app.command(rich_help_panel=PANEL)(influence.why)
 app.command(rich_help_panel=PANEL)(publish)
-for group in (verbs.app, formats.app, records.app, influence.app):
+for group in (verbs.app, records.app, influence.app):
     lineage.add_typer(group)
 app.add_typer(lineage, name="lineage", rich_help_panel=PANEL)

@@ -2,14 +2,17 @@
 
 It is written to ``RECORDS/<stage>/<sha256 of the file>.json`` after the stage succeeds, with a signed
 statement (``.dsse``) and, for a model, its signature (``.sig``), and entered in the ledger. The name reveals any later
-edit. It is not a DVC out because it contains times.
+edit. It is not a DVC out because it contains times. A stage that is started a second time in the same folder, by DVC or
+by hand, says who runs it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -33,13 +36,12 @@ from evidence.record.ledger import enter
 from evidence.record.materials import Journals, unlisted_modules, unlocked_packages
 from evidence.record.model_signature import MODEL_SIGNATURE, model_of, sign_model
 from evidence.record.processes import report_as, reports
-from evidence.record.running import only_one
 from evidence.record.schema import SCHEMA
 from evidence.record.signing import sign
 from evidence.record.statement import PAYLOAD_TYPE, statement_of
-from evidence.settings import PREFIX, SETTINGS
+from evidence.settings import PREFIX, SETTINGS, STATE
 from ground.hashing import digest_path
-from ground.io import DataError
+from ground.io import DataError, TransientError
 from ground.recording import NOTES
 from ground.settings import read_yaml
 
@@ -165,3 +167,33 @@ def _params(stage: Stage) -> dict[str, Any]:
         remedy = SETTINGS.remedies.params if stage.file == str(MAIN) else "restore it with git"
         raise DataError(f"{stage.params_file}: no key {absent[0]}, which {stage.file} lists; {remedy}")
     return values
+
+
+RUNNING = STATE / "running"
+"""The locks, one file per command. A file stays: its holder may have just opened it."""
+
+
+@contextmanager
+def only_one(cmd: str) -> Iterator[None]:
+    """Hold the lock of a stage's command in the current folder; raises ``TransientError`` if another process has it.
+
+    On a file system without locks the block runs without one.
+    """
+    path = RUNNING / f"{re.sub(r'[^A-Za-z0-9@._-]+', '-', cmd)}.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+", encoding="utf-8") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            handle.seek(0)
+            holder = handle.read().strip() or "it has just started"
+            raise TransientError(f"`{cmd}` already runs in this folder ({holder}); wait for it or end it") from None
+        except OSError:
+            pass  # no locks
+        handle.truncate(0)
+        handle.write(f"PID {os.getpid()}, since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+        handle.flush()
+        try:
+            yield
+        finally:
+            handle.truncate(0)

@@ -23,8 +23,8 @@ from evidence.forms import validated
 from evidence.record.signing import TRUSTED, key_id, own_public_keys
 from evidence.remote import mirror
 from evidence.remote.fetcher import Fetcher
-from evidence.remote.inventory import recorded_files
 from evidence.remote.published import VOID_TYPE, Entry, Published, remember_entry, signature
+from evidence.remote.reading import recorded_files
 from evidence.settings import SETTINGS
 from ground import remote as sources
 from ground.hashing import digest_path

@@ -20,8 +20,7 @@ from evidence.dvc.pipeline import read_pipelines, value_at
 from evidence.record.environment import FLOW_RUN, describe_environment, git
 from evidence.record.identity import LOCKS, is_code
 from evidence.record.reading import Record, attesting, known_records
-from evidence.verbs.revision import known_commit, names_at, read_at
-from evidence.verbs.targets import Files, maker_of, target_of
+from evidence.verbs.targets import Files, known_commit, maker_of, names_at, read_at, target_of
 from evidence.verbs.views import record_named
 from ground.hashing import digest_path
 from ground.io import DataError

@@ -1,4 +1,4 @@
-"""The verbs that check, list, show and compare what the history holds. Each imports what it needs when it is called."""
+"""The verbs that check, list, show, compare and export the history. Each imports what it needs when it is called."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from evidence.formats.export import Format
 from evidence.settings import SETTINGS
 from evidence.verbs import completion
 from ground.io import DataError, PathfinderError
@@ -17,6 +18,13 @@ from ground.text import printable
 app = typer.Typer()
 At = Annotated[str | None, typer.Option("--at", metavar="REV", help="A git revision (default: the project's files).")]
 """The option ``--at`` of every verb that reads the history as it was at a revision."""
+Target = Annotated[
+    str | None,
+    typer.Argument(
+        help="An output, such as models/full, or a figure, such as reports/tables.json#/results/0.",
+        autocompletion=completion.outs,
+    ),
+]
 
 
 @app.command()
@@ -188,7 +196,7 @@ def replay(
 
 def check_commits(as_json: bool) -> None:
     """Print the state of every commit's lock; exit status 1 if one contradicts itself or a record."""
-    from evidence.verbs.every_commit import check_all_commits
+    from evidence.verbs.check import check_all_commits
 
     found = check_all_commits(Path())
     lines = [f"{each.commit[:12]}: {finding}" for each in found for finding in each.findings]
@@ -196,3 +204,58 @@ def check_commits(as_json: bool) -> None:
     show(rows, as_json, [*table(rows, ("commit", "date", "stages", "attested")), *lines])
     if any(finding.level == "error" for each in found for finding in each.findings):
         raise typer.Exit(1)
+
+
+@app.command()
+def export(
+    form: Annotated[
+        Format,
+        typer.Option("--format", help="The format; docs/audit.md describes each."),
+    ],
+    target: Target = None,
+    output: Annotated[Path | None, typer.Option(help="The file to write (default: standard output).")] = None,
+    base: Annotated[str, typer.Option(help="crate: the address under which the project folder is published.")] = "",
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the records in a format of other tools; the same records give the same bytes."""
+    from evidence.formats.export import exported
+    from evidence.formats.lineage import read_lineage
+    from evidence.verbs.targets import at as at_revision
+    from ground.io import write_text
+
+    _require_file(output)
+    with at_revision(Path(), at) as root:
+        text = exported(read_lineage(root, target), form, base)
+    found = {"format": form, "bytes": len(text.encode())}
+    if output is not None:
+        write_text(output, text)
+        show({**found, "file": output.as_posix(), "content": None}, as_json, ())
+    elif as_json:
+        show({**found, "file": None, "content": text}, as_json)
+    else:
+        sys.stdout.write(text)
+
+
+@app.command()
+def render(
+    target: Target = None,
+    output: Annotated[Path, typer.Option(help="The page to write.")] = Path("lineage.html"),
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write one HTML page of the history, from a figure to the lines of the sources. It loads nothing."""
+    from evidence.formats.page.render import render as rendered
+    from evidence.verbs.targets import at as at_revision
+    from ground.io import write_text
+
+    _require_file(output)
+    with at_revision(Path(), at) as root:
+        page = rendered(root, target)
+    write_text(output, page)
+    show({"page": output.as_posix(), "bytes": len(page.encode())}, as_json)
+
+
+def _require_file(output: Path | None) -> None:
+    if output is not None and output.is_dir():
+        raise DataError(f"{output}: is a folder; give --output the name of a file in it")

@@ -15,8 +15,7 @@ from evidence.record.identity import is_code
 from evidence.record.ledger import RECORDS
 from evidence.record.reading import Record, attesting, known_records, read_record, record_folders
 from evidence.settings import SETTINGS
-from evidence.verbs.revision import at
-from evidence.verbs.targets import Files, maker_of, target_of
+from evidence.verbs.targets import Files, at, maker_of, target_of
 from ground.io import DataError
 from ground.settings import read_yaml
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.record.running import RUNNING, only_one
+from evidence.record.record import RUNNING, only_one
 from ground.io import TransientError
 from tests.flows.watch import wait_for
 
@@ -21,7 +21,7 @@ HOLD = f"""\
 import time
 from pathlib import Path
 from ground.text import errors_without_traceback
-from evidence.record.running import only_one
+from evidence.record.record import only_one
 with errors_without_traceback(), only_one({CMD!r}):
     Path("held.txt").write_text("held\\n")
     time.sleep(60)

@@ -18,8 +18,7 @@ from typer.testing import CliRunner
 
 from evidence.__main__ import app
 from evidence.record.reading import read_records
-from evidence.verbs.nearness import TOLERANCE, compared
-from evidence.verbs.replay import replay
+from evidence.verbs.replay import TOLERANCE, compared, replay
 from evidence.verbs.targets import Files
 from ground.hashing import digest_path
 from ground.io import DataError, write_json, write_jsonl

@@ -9,8 +9,7 @@ import pytest
 from evidence.dvc import history
 from evidence.dvc.pipeline import read_pipelines
 from evidence.record.reading import read_records
-from evidence.verbs.revision import at, commit_of, read_at
-from evidence.verbs.targets import Files, Target, target_of
+from evidence.verbs.targets import Files, Target, at, commit_of, read_at, target_of
 from ground.io import DataError
 from tests.evidence.verbs.conftest import git
 
