@@ -19,8 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from evidence.dvc.pipeline import PIPELINES
-from evidence.record.closure import import_closure, module_of
-from evidence.record.identity import LOCKS, is_code
+from evidence.record.identity import LOCKS, import_closure, is_code, module_of
 from ground.io import DataError, write_text
 from ground.settings import read_yaml
 from ground.text import errors_without_traceback

@@ -16,8 +16,7 @@ import pytest
 import yaml
 
 from evidence.dvc.pipeline import MAIN, PIPELINES, Stage, read_pipeline, read_pipelines
-from evidence.record.closure import imported_names, module_of
-from evidence.record.identity import LOCKS, is_code
+from evidence.record.identity import LOCKS, imported_names, is_code, module_of
 from infra.deps import code_deps, differences
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -7,7 +7,7 @@ of such data is read as a stage whose dependencies are the outs of that pipeline
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -175,18 +175,22 @@ def other_makers(stage: Locked, stages: dict[str, Locked]) -> Iterator[tuple[str
 
 def ancestors(stages: dict[str, Locked], path: str) -> dict[str, Locked]:
     """Every stage that ``path`` depends on; raises ``DataError`` if no stage makes it."""
-    waiting = producers(stages, path)
-    if not waiting:
+    makers = producers(stages, path)
+    if not makers:
         known = [out for stage in stages.values() for out in stage.outs]
         raise DataError(
             f"{path}: not an output in dvc.lock; {meant(path, known)}`{SETTINGS.command} list outs` names all"
         )
-    found = set[str]()
+    return behind(stages, [stage.name for stage in makers])
+
+
+def behind(stages: dict[str, Locked], names: Iterable[str]) -> dict[str, Locked]:
+    """The named stages and every stage that they depend on."""
+    found, waiting = set[str](), list(names)
     while waiting:
-        stage = waiting.pop()
-        if stage.name not in found:
-            found.add(stage.name)
-            waiting += [above for dep in stage.deps for above in producers(stages, dep)]
+        if (name := waiting.pop()) not in found:
+            found.add(name)
+            waiting += [maker.name for dep in stages[name].deps for maker in producers(stages, dep)]
     return {name: stage for name, stage in stages.items() if name in found}
 
 

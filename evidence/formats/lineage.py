@@ -19,7 +19,7 @@ from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.formats.artefacts import Artefact, artefacts, on_disk
 from evidence.forms import parsed
 from evidence.record.ledger import RECORDS
-from evidence.record.reading import Record, known_records
+from evidence.record.reading import Record, attesting, known_records
 from evidence.record.record import SIGNED
 from evidence.record.signing import Envelope
 from evidence.settings import SETTINGS
@@ -181,17 +181,16 @@ def read_lineage(root: Path = Path("."), target: str | None = None, needs_record
     """
     stages = history.read_lock(root)
     if target is None:
-        chosen = _behind(stages, [name for name, stage in stages.items() if stage.file == history.MAIN_LOCK])
+        chosen = history.behind(stages, [name for name, stage in stages.items() if stage.file == history.MAIN_LOCK])
     else:
         chosen = history.ancestors(stages, Path(target.partition("#")[0]).as_posix())
     runs, unrecorded = [], []
     for name in producers_first(chosen):
         stage = chosen[name]
-        record = next((each for each in known_records(root, name) if each.made(stage)), None)
-        if record is None:
-            unrecorded.append(stage)
-        else:
+        if record := attesting(known_records(root, name), stage):
             runs.append(Run(root, stage, record))
+        else:
+            unrecorded.append(stage)
     if not runs and needs_record:
         raise DataError(
             f"{target or MAIN_LOCK}: no stage behind it has a record here; run the pipeline, or get the records of a "
@@ -199,16 +198,6 @@ def read_lineage(root: Path = Path("."), target: str | None = None, needs_record
         )
     sources = sources_of(root) if any(RAW in run.outputs for run in runs) else {}
     return Lineage(root, target, runs, unrecorded, dict(sorted(sources.items())))
-
-
-def _behind(stages: dict[str, Locked], names: list[str]) -> dict[str, Locked]:
-    """The named stages and every stage that they depend on."""
-    found = set(names)
-    while names:
-        deps = [dep for name in names for dep in stages[name].deps]
-        names = list({maker.name for dep in set(deps) for maker in history.producers(stages, dep)} - found)
-        found.update(names)
-    return {name: stage for name, stage in stages.items() if name in found}
 
 
 def producers_first(stages: Mapping[str, Locked]) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evidence.dvc.pipeline import MAIN, Stage, read_pipelines
-from evidence.record.closure import WRAPPER
+from evidence.record.identity import WRAPPER
 from evidence.record.record import recorded
 from ground.io import DataError, sha256_file
 from ground.recording import note

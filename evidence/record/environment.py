@@ -95,8 +95,7 @@ def describe_commit(paths: Sequence[str]) -> dict[str, Any]:
     commit = git("rev-parse", "HEAD")
     if commit is None:
         return {"commit": None, "dirty": None, "changed": None}
-    status = git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", *paths)
-    changed = sorted(_printable(entry[3:]) for entry in (status or "").split("\0") if entry)
+    changed = sorted(map(_printable, _changed(*paths)))
     return {"commit": commit.strip(), "dirty": bool(changed), "changed": changed}
 
 
@@ -109,8 +108,7 @@ def describe_tree() -> dict[str, Any]:
     commit, tree = git("rev-parse", "HEAD"), git("rev-parse", "HEAD^{tree}")
     if commit is None or tree is None:
         return {"commit": None, "tree": None, "changed": None, "more": None}
-    status = git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all") or ""
-    paths = sorted(entry[3:] for entry in status.split("\0") if entry)
+    paths = sorted(_changed())
     changed = {_printable(path): _sha256(Path(path)) for path in paths[:_MOST_CHANGES]}
     return {"commit": commit.strip(), "tree": tree.strip(), "changed": changed, "more": len(paths) - len(changed)}
 
@@ -128,6 +126,12 @@ def git(*words: str, root: Path = Path(".")) -> str | None:
     except FileNotFoundError:
         return None
     return result.stdout if result.returncode == 0 else None
+
+
+def _changed(*paths: str) -> list[str]:
+    """The files below ``paths``, or all files, that differ from the commit."""
+    status = git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", *paths) or ""
+    return [entry[3:] for entry in status.split("\0") if entry]
 
 
 def _printable(name: str) -> str:

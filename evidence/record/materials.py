@@ -34,19 +34,20 @@ def state_of(path: Path, size: int | None = None) -> dict[str, Any] | None:
     """Bytes and sha256 of a file, or of its first ``size`` bytes; ``None`` if it does not exist or is shorter."""
     if not path.is_file() or path.stat().st_size < (size or 0):
         return None
-    digest, left = hashlib.sha256(), path.stat().st_size if size is None else size
-    total = left
-    with path.open("rb") as handle:
-        while left and (chunk := handle.read(min(_CHUNK, left))):
-            digest.update(chunk)
-            left -= len(chunk)
-    return {"size": total, "sha256": digest.hexdigest()}
+    size = path.stat().st_size if size is None else size
+    return {"size": size, "sha256": _digest(path, [(0, size)])[0]}
 
 
 def entries_of(path: Path, ranges: Sequence[Sequence[int]]) -> dict[str, Any] | None:
     """Number and sha256 of the journal entries in ``ranges`` of bytes (start, end); ``None`` if the file lacks them."""
     if not path.is_file() or (ranges and path.stat().st_size < ranges[-1][1]):
         return None
+    sha256, count = _digest(path, ranges)
+    return {"entries": count, "sha256": sha256, "ranges": [list(pair) for pair in ranges]}
+
+
+def _digest(path: Path, ranges: Sequence[Sequence[int]]) -> tuple[str, int]:
+    """sha256 and number of lines of the ranges of a file."""
     digest, count = hashlib.sha256(), 0
     with path.open("rb") as file:
         for start, end in ranges:
@@ -56,7 +57,7 @@ def entries_of(path: Path, ranges: Sequence[Sequence[int]]) -> dict[str, Any] | 
                 digest.update(chunk)
                 count += chunk.count(b"\n")
                 left -= len(chunk)
-    return {"entries": count, "sha256": digest.hexdigest(), "ranges": [list(pair) for pair in ranges]}
+    return digest.hexdigest(), count
 
 
 class Journals:

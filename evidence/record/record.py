@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from evidence.dvc.pipeline import MAIN, Stage, read_pipelines, value_at
-from evidence.record.closure import code_of
 from evidence.record.environment import (
     describe_actor,
     describe_commit,
@@ -31,7 +30,7 @@ from evidence.record.environment import (
     describe_tree,
     peak_rss_bytes,
 )
-from evidence.record.identity import LOCKS, is_code
+from evidence.record.identity import LOCKS, code_of, is_code
 from evidence.record.ledger import enter
 from evidence.record.materials import Journals, unlisted_modules, unlocked_packages
 from evidence.record.model_signature import MODEL_SIGNATURE, model_of, sign_model

@@ -1,20 +1,236 @@
-"""``lineage diff``: which inputs differ between two sides, and which outs and figures differ in consequence."""
+"""``diff``: which inputs differ between two sides, stage by stage, and which outs and figures differ in consequence.
+
+A side is a revision, the project as it is, the run of a record, or the stage behind an out. An input that a stage of
+both sides made is not a cause: the inputs of that stage are compared instead.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from evidence.audit.claims import NONE, differing
 from evidence.audit.findings import listed
+from evidence.dvc import history
 from evidence.dvc.history import Locked
+from evidence.dvc.pipeline import read_pipelines, value_at
+from evidence.record.environment import FLOW_RUN, describe_environment, git
+from evidence.record.identity import LOCKS, is_code
+from evidence.record.reading import Record, attesting, known_records
 from evidence.settings import SETTINGS
-from evidence.verbs.causes import Causes, Change, Side, plain, sides_of
-from evidence.verbs.targets import Files
-from ground.io import PathfinderError
+from evidence.verbs.targets import Files, known_commit, maker_of, names_at, read_at, target_of
+from evidence.verbs.views import record_named
+from ground.hashing import digest_path
+from ground.io import DataError, PathfinderError
+from ground.settings import read_yaml
+from ground.show import counted
+
+_WHILE_RUNNING = ("torch", "cuda", "variables")
+"""Facts of an environment that only a running stage knows."""
+Records = Callable[[str], list[Record]]
+"""The records of a stage by its name."""
+
+
+@dataclass(slots=True)
+class Side:
+    """One side: its title, its stages, the records of their runs, and the files as they were.
+
+    ``revision`` is ``None`` if the side is not a revision of git.
+    """
+
+    title: str
+    stages: dict[str, Locked]
+    files: Files
+    records: dict[str, Record] = field(default_factory=dict)
+    revision: str | None = None
+
+
+def sides_of(left: str, right: str | None, root: Path) -> tuple[Side, Side]:
+    """The two sides, reduced to the stage that they have in common if one of them is a single stage.
+
+    Raises ``DataError`` if a text names no side, or the sides have no stage in common.
+    """
+    records = cache(lambda stage: known_records(root, stage))
+    one = _side(left, root, records)
+    if right is None and len(one.stages) == 1:
+        two = _now(next(iter(one.stages)), root, next(iter(one.records.values()), None))
+    else:
+        two = _side(right, root, records)
+    for side, other in ((one, two), (two, one)):
+        if len(side.stages) == 1 < len(other.stages):
+            other.stages = {name: stage for name, stage in other.stages.items() if name in side.stages}
+    if not one.stages or not two.stages:
+        raise DataError(f"{one.title} and {two.title} have no stage in common")
+    return one, two
+
+
+def _side(text: str | None, root: Path, records: Records) -> Side:
+    if text is None or (known_commit(root, text) and not (root / text).exists()):
+        files = Files(root, text)
+        stages = {n: s for n, s in files.stages.items() if s.file == history.MAIN_LOCK or not s.cmd}
+        made = {name: record for name, stage in stages.items() if (record := attesting(records(name), stage))}
+        return Side(text or f"the current {history.MAIN_LOCK}", stages, files, made, text)
+    if record := record_named(text, root):
+        content = record.content
+        stage = Locked(content["stage"], content["cmd"], record.inputs, record.outputs, content["params"])
+        return Side(f"record {record.digest[:12]}", {stage.name: stage}, Files(root), {stage.name: record})
+    target = target_of(text, root)
+    files = Files(root, target.revision)
+    maker = maker_of(files.stages, target.name) or files.stages.get(target.name)
+    if maker is None:
+        raise DataError(f"{text}: neither a revision, nor a record's digest, nor an output of a stage")
+    found = attesting(records(maker.name), maker)
+    return Side(str(target), {maker.name: maker}, files, {maker.name: found} if found else {}, target.revision)
+
+
+def _now(name: str, root: Path, earlier: Record | None) -> Side:
+    """A stage as it would run now: current parameters, code and environment; data and outs of the lock.
+
+    Facts that only a running stage knows are taken from ``earlier``.
+    """
+    locked, defined = history.read_lock(root).get(name), read_pipelines(root).get(name)
+    if locked is None or defined is None:
+        raise DataError(f"{name}: not a stage of the current dvc.yaml and {history.MAIN_LOCK}; name a second side")
+    params = read_yaml(root / defined.params_file) if defined.params else {}
+    rooms = {path: digest_path(root / path) for path in defined.deps if is_code(path) and (root / path).exists()}
+    deps = {path: locked.deps.get(path, NONE) for path in defined.deps} | {p: d.md5 for p, d in rooms.items()}
+    values = {key: value_at(params, key, NONE) for key in defined.params}
+    stage = Locked(name, defined.cmd, deps, locked.outs, values)
+    if earlier is None:
+        return Side("now", {name: stage}, Files(root))
+    known = earlier.content["environment"]
+    environment = describe_environment() | {key: known.get(key) for key in _WHILE_RUNNING}
+    content = earlier.content | {"environment": environment, "rooms": {path: d.as_json() for path, d in rooms.items()}}
+    return Side("now", {name: stage}, Files(root), {name: Record(root, "", content)})
+
+
+NAMES = {
+    "torch.capability": "CPU capability",
+    "torch.threads": "threads of PyTorch",
+    "cpu": "CPU",
+    "cpu_flags": "CPU flags",
+    "cpus": "CPUs",
+    "cpus_usable": "usable CPUs",
+    "python": "Python",
+    "cuda": "GPU",
+}
+"""The facts of an environment that have a title of their own."""
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^\s;]+)", re.MULTILINE)
+_NO_INPUTS = (FLOW_RUN,)
+"""Variables that name a run and cannot change its result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An input that differs: its kind, what it is about, and both values."""
+
+    kind: str
+    about: str
+    left: Any
+    right: Any
+
+
+class Causes:
+    """The changes between two sides."""
+
+    def __init__(self, one: Side, two: Side, root: Path) -> None:
+        self.one, self.two, self.root = one, two, root
+
+    def of_stage(self, first: Locked, second: Locked) -> Iterator[Change]:
+        """The changes of the command, parameters, inputs, environment and journals of one stage."""
+        if first.cmd != second.cmd:
+            yield Change("command", "command", first.cmd, second.cmd)
+        for key, (old, new) in differing("", (first.params, second.params)):
+            yield Change("params", key, plain(old), plain(new))
+        left, right = self.one.records.get(first.name), self.two.records.get(second.name)
+        for path in dict.fromkeys([*first.deps, *second.deps]):
+            old, new = first.deps.get(path, NONE), second.deps.get(path, NONE)
+            if old == new or (path == LOCKS and left and right):
+                continue  # the packages that were installed say more than the digest of the lock files
+            if path == LOCKS and NONE not in (old, new) and self._pins:
+                yield from self._pins
+            elif is_code(path):
+                names = self._files_of_records(path, left, right) if left and right else self._files_of_git(path)
+                listed = ("", f"{counted(len(names), 'file')}: {', '.join(names)}")
+                yield Change("code", path, *(listed if names else (old, new)))
+            elif not (history.producers(self.one.stages, path) and history.producers(self.two.stages, path)):
+                yield Change("data", path, old, new)
+        if left is not None and right is not None and left.digest != right.digest:
+            yield from _environment(left.content["environment"], right.content["environment"])
+            yield from _journals(left, right)
+
+    @cached_property
+    def _pins(self) -> list[Change]:
+        """The packages whose pinned versions differ between the lock files."""
+        found = []
+        for side in (self.one, self.two):
+            if side.revision:
+                names = [name for name in names_at(self.root, side.revision) if name.startswith(f"{LOCKS}/")]
+                texts = [content.decode() for content in read_at(self.root, side.revision, names).values()]
+            else:
+                texts = [path.read_text("utf-8") for path in sorted((self.root / LOCKS).glob("*.lock"))]
+            found.append({name: version for text in texts for name, version in _PIN.findall(text)})
+        return [Change("package", name, old, new) for name, (old, new) in differing("", tuple(found))]
+
+    def _files_of_records(self, path: str, left: Record, right: Record) -> list[str]:
+        """The files of a folder of code that differ between two records; empty for a single file."""
+        entries = [record.content["rooms"].get(path) or {} for record in (left, right)]
+        ours, theirs = ({name: file["md5"] for name, file in (e.get("files") or {}).items()} for e in entries)
+        return sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+
+    def _files_of_git(self, path: str) -> list[str]:
+        """The files of a folder of code that differ between the revisions; empty for a single file."""
+        return [Path(name).relative_to(path).as_posix() for name in self._changed if name.startswith(f"{path}/")]
+
+    @cached_property
+    def _changed(self) -> list[str]:
+        """Every tracked file that differs between the revisions, or from the project as it is."""
+        left, right = self.one.revision or "HEAD", self.two.revision
+        found = git("diff", "--name-only", "--relative", "-z", left, *([right] if right else []), root=self.root)
+        return (found or "").split("\0")[:-1]
+
+
+def _environment(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator[Change]:
+    for name, (old, new) in differing("", (ours.get("packages", {}), theirs.get("packages", {}))):
+        yield Change("package", name, plain(old), plain(new))
+    # Without PyTorch or a GPU, the record has ``None`` instead of a group of facts.
+    groups = {key for each in (ours, theirs) for key, value in each.items() if isinstance(value, Mapping)}
+    rest = [
+        {key: value or {} if key in groups else value for key, value in each.items() if key != "packages"}
+        for each in (ours, theirs)
+    ]
+    for name, (old, new) in differing("", tuple(rest)):
+        if name.removeprefix("variables.") in _NO_INPUTS:
+            continue
+        if name == "cpu_flags":
+            flags = [set(str(each or "").split()) for each in (old, new)]
+            old, new = (" ".join(sorted(flags[at] - flags[1 - at])) or NONE for at in (0, 1))
+        title = next((t for key, t in NAMES.items() if name == key or name.startswith(f"{key}.")), name)
+        yield Change("environment", title.replace("variables.", "variable "), plain(old), plain(new))
+
+
+def _journals(left: Record, right: Record) -> Iterator[Change]:
+    """Differences of what the journals had before the two runs."""
+    journals = [record.content.get("journals", {}) for record in (left, right)]
+    for path in dict.fromkeys([*journals[0], *journals[1]]):
+        old, new = ((each.get(path) or {}).get("before") for each in journals)
+        if old != new:
+            yield Change("journal", path, _state(old), _state(new))
+
+
+def _state(state: Mapping[str, Any] | None) -> str:
+    return f"{state['size']:,} bytes, sha256 {state['sha256'][:12]}" if state else NONE
+
+
+def plain(value: Any) -> Any:
+    """A value as it is if JSON has it as a single value, else as a text."""
+    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
 
 TABLES = SETTINGS.tables
 _NAMED = 3

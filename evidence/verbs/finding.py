@@ -1,4 +1,4 @@
-"""``lineage find``: where bytes occur: in outs and inputs of every commit, in records, in stores and in git."""
+"""``find``: where bytes occur: in outs and inputs of every commit, in records, in stores and in git."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lineage replay``: execute a stage again from its recorded inputs and compare what it makes.
+"""``replay``: execute a stage again from its recorded inputs and compare what it makes.
 
 The stage runs in a temporary worktree of git at the recorded commit, with the recorded parameters, on inputs that come
 from the stores of this machine. The worktree is removed afterwards, and no file of the project changes. It has no

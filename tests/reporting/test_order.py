@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.record.closure import imported_names
+from evidence.record.identity import imported_names
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOM = ROOT / "pathfinder/reporting"

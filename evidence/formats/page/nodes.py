@@ -14,8 +14,8 @@ from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import MAIN, PIPELINES, read_pipelines
 from evidence.formats.lineage import Run, in_order, read_json_file, read_lineage
-from evidence.formats.page.figures import Figure, figure_at, figures
 from evidence.formats.page.parts import (
+    Figure,
     File,
     Line,
     Node,
@@ -23,6 +23,8 @@ from evidence.formats.page.parts import (
     aside_of,
     environment_of,
     facts_of,
+    figure_at,
+    figures,
     file_of,
     joint_state,
     pretty,

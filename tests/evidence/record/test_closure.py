@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.record.closure import import_closure, module_of
+from evidence.record.identity import import_closure, module_of
 from ground.io import DataError, write_text
 
 FILES = {

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from evidence.record.reading import read_records
-from evidence.verbs.causes import Side
-from evidence.verbs.diff import _figures, diff, lines_of
+from evidence.verbs.diff import Side, _figures, diff, lines_of
 from evidence.verbs.targets import Files
 from ground.hashing import digest_path
 from ground.io import DataError, digest_of, write_json
