@@ -231,12 +231,11 @@ class _Checker:
         for path, maker in history.other_makers(stage, self.locked):
             if any(history.overlap(path, each) for each in blamed):
                 continue
-            md5, made = stage.deps[path], maker.outs[path]
             if stage.name == history.SHIPPED_POINTER:
-                message = f"is shipped as {md5 or 'nothing'}, {maker.name} made {made}"
+                message = f"is shipped as {stage.deps[path] or 'nothing'}, {maker.name} made {maker.outs[path]}"
                 yield Finding(history.as_shipped(path), message)
             else:
-                yield Finding(stage.file, f"{stage.name} read {path} as {md5}, {maker.name} made {made}")
+                yield _disagreement(stage, path, maker)
 
     def _shown(self, place: str) -> Iterator[Locked]:
         """The chosen stages, with progress: reading the files of large models takes minutes."""
@@ -290,7 +289,9 @@ def _checked(root: Path, line: str, records: Callable[[str], list[Record]]) -> C
         return CheckedCommit(commit, date, 0, 0, [Finding(where, message)])
     known = expected.with_missing(locked, pipeline)
     never_ran = (replace(finding, level="note") for finding in expected.missing(known, locked, pipeline))
-    findings = [*never_ran, *_between(locked)]
+    ran = [stage for stage in locked.values() if stage.cmd]
+    findings = [*never_ran]
+    findings += [_disagreement(s, path, maker) for s in ran for path, maker in history.other_makers(s, locked)]
     attested, stages = 0, [stage for stage in locked.values() if stage.file == history.MAIN_LOCK]
     for stage in stages:
         found = records(stage.name)
@@ -299,12 +300,9 @@ def _checked(root: Path, line: str, records: Callable[[str], list[Record]]) -> C
     return CheckedCommit(commit, date, len(stages), attested, merged(findings))
 
 
-def _between(locked: dict[str, Locked]) -> Iterator[Finding]:
-    """Digests on which two stages of a lock differ."""
-    for stage in (stage for stage in locked.values() if stage.cmd):
-        for path, maker in history.other_makers(stage, locked):
-            message = f"{stage.name} read {path} as {stage.deps[path]}, {maker.name} made {maker.outs[path]}"
-            yield Finding(stage.file, message)
+def _disagreement(stage: Locked, path: str, maker: Locked) -> Finding:
+    message = f"{stage.name} read {path} as {stage.deps[path]}, {maker.name} made {maker.outs[path]}"
+    return Finding(stage.file, message)
 
 
 def _contradictions(stage: Locked, records: list[Record]) -> Iterator[Finding]:

@@ -57,15 +57,14 @@ def _out_rows(stage: Locked) -> Rows:
 
 
 def _record_row(record: Record, stage: Locked) -> dict[str, Any]:
-    content = record.content
-    row = {"stage": stage.name, "record": record.digest, f"made what {history.MAIN_LOCK} has": record.made(stage)}
-    if not content:
-        return row | {"started": None, "seconds": None, "commit": None, "host": None, "flow run": None}
-    actor = content.get("actor") or {}
-    return row | {
-        "started": content["times"]["start"],
-        "seconds": content["times"]["seconds"],
-        "commit": content["git"]["commit"],
+    times, git, actor = (record.content.get(key) or {} for key in ("times", "git", "actor"))
+    return {
+        "stage": stage.name,
+        "record": record.digest,
+        f"made what {history.MAIN_LOCK} has": record.made(stage),
+        "started": times.get("start"),
+        "seconds": times.get("seconds"),
+        "commit": git.get("commit"),
         "host": actor.get("host"),
         "flow run": actor.get("flow_run"),
     }
