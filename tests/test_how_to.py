@@ -35,6 +35,7 @@ from tests.support.report_inputs import write_best_of_n, write_everything, write
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
 from tests.support.servers import JudgeServer, judge_server
 from tests.support.training import frame
+from tests.support.warm import Warm
 from world.truth import verdict_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -315,17 +316,21 @@ def copy_project(folder: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
 
 
-def run(folder: Path, command: str) -> str:
+def run(warm: Warm, folder: Path, command: str) -> str:
     """Run a command of the page there, with this environment's interpreter and the copy's code."""
     words = shlex.split(command)
     cli = "import sys; from pathfinder.cli import main; sys.exit(main())"
     start = {"python": [], "dvc": ["-m", "dvc"], "pathfinder": ["-c", cli]}[words[0]]
     environment = os.environ | {"PYTHONPATH": str(folder), "PATHFINDER_MIRROR": str(folder / "mirror")}
-    done = subprocess.run(
-        [sys.executable, *start, *words[1:]], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
+    done = warm.run([*start, *words[1:]], folder, environment)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
+
+
+@pytest.fixture(scope="module")
+def warm() -> Iterator[Warm]:
+    with Warm() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -339,7 +344,7 @@ def test_every_section_is_followed() -> None:
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_a_section_can_be_followed(section: str, world: Path, tmp_path: Path) -> None:
+def test_a_section_can_be_followed(section: str, warm: Warm, world: Path, tmp_path: Path) -> None:
     project = tmp_path / "project"
     copy_project(project)
     given, check = GIVEN[section]
@@ -361,7 +366,7 @@ def test_a_section_can_be_followed(section: str, world: Path, tmp_path: Path) ->
             output = ""
             for line in body.splitlines():
                 if line.startswith("$ "):
-                    output = run(project, line[2:])
+                    output = run(warm, project, line[2:])
                 else:
                     assert line in output, f"{line!r} is not in {output!r}"
     check(project)

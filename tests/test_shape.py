@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -21,16 +22,18 @@ FILES = {
 }
 
 
-@pytest.fixture
-def counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def counts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The counts of the checkout by their names."""
+    tmp_path, printed = tmp_path_factory.mktemp("checkout"), io.StringIO()
     for name, text in FILES.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     for command in (["init", "-q"], ["add", "."]):
         subprocess.run(["git", *command], cwd=tmp_path, check=True)
-    main([str(tmp_path)])
-    return {line[:58].strip(): line[58:].strip() for line in capsys.readouterr().out.splitlines()}
+    with contextlib.redirect_stdout(printed):
+        main([str(tmp_path)])
+    return {line[:58].strip(): line[58:].strip() for line in printed.getvalue().splitlines()}
 
 
 def test_lines_are_counted_by_wing_and_room(counts: dict[str, str]) -> None:

@@ -29,8 +29,9 @@ _KINDS = "COMMENT NL NEWLINE INDENT DEDENT ENCODING ENDMARKER"
 _NO_CODE = {getattr(tokenize, kind) for kind in _KINDS.split()}
 _MODEL = "pathfinder/demo_model"
 _SCORE = """
-import json, os, runpy, sys, threading
+import functools, json, os, runpy, sys, threading
 from pathlib import Path
+import torch, transformers.models.auto.tokenization_auto  # else every call of their imports is looked at, for a minute
 root, model, tops, way = os.getcwd(), Path({model!r}).resolve(), {tops!r}, []
 
 def is_model(value):
@@ -40,6 +41,7 @@ def is_model(value):
     path = Path(os.path.abspath(folder))
     return path == model or model in path.parents
 
+@functools.cache
 def file_of(code):
     path = os.path.relpath(code.co_filename, root)
     return path if path.partition("/")[0] in tops else None
@@ -82,7 +84,7 @@ def shape(root: Path) -> Iterator[tuple[str, str]]:
     product = {path: text for path, text in python.items() if not _NO_PRODUCT.match(path)}
     yield from _sizes(product)
     yield from _graph(product)
-    loaded, way = _score(root, {path.partition("/")[0] for path in product})
+    loaded, way = score_way(root, {path.partition("/")[0] for path in product})
     lines = sum(_lines(product[path]) for path in loaded if path in product)
     yield "own modules that `pathfinder score` loads; their lines", f"{len(loaded)}; {lines:,}"
     passed = {(caller, callee) for caller, callee in way if caller != callee}
@@ -189,15 +191,15 @@ def _imports(path: str, text: str, product: Mapping[str, str]) -> Iterator[str]:
             yield from (file for file in (f"{stem}.py", f"{stem}/__init__.py") if file in product)
 
 
-def _score(root: Path, tops: set[str]) -> tuple[list[str], list[tuple[str | None, str]]]:
+def score_way(root: Path, tops: set[str]) -> tuple[list[str], list[tuple[str | None, str]]]:
     """The files of our modules that ``pathfinder score`` loads, and the calls that get the model: (caller, callee).
 
     A call gets the model if an argument is its folder or a file in it, or has an attribute ``folder`` that is.
     """
+    if not (root / _MODEL).exists():
+        return [], []
     code = _SCORE.format(tops=tops, model=_MODEL)
     done = subprocess.run([sys.executable, "-c", code], cwd=root, input=_SOLUTION, capture_output=True, text=True)
-    if not done.stdout:  # a checkout without the demonstration's model
-        return [], []
     names, way = json.loads(done.stderr.splitlines()[-1])
     stems = [name.replace(".", "/") for name in names]
     files = [next((f for f in (f"{s}.py", f"{s}/__init__.py") if (root / f).exists()), s) for s in stems]

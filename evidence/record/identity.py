@@ -93,24 +93,37 @@ def _is_here(module: str, root: Path) -> bool:
     return stem.with_suffix(".py").is_file() or (stem / "__init__.py").is_file()
 
 
-def imported_names(path: Path, root: Path = Path(".")) -> Iterator[str]:
+def imported_names(path: Path, root: Path = Path(".")) -> tuple[str, ...]:
     """Dotted names that a source file imports; for ``from a import b`` both ``a`` and ``a.b``.
 
     Raises ``DataError`` if the file cannot be parsed.
     """
     try:
-        tree = ast.parse(path.read_bytes(), filename=str(path))
+        return _names(path.read_bytes(), path.relative_to(root).parent.parts)
     except SyntaxError as error:
-        raise DataError(f"{path}: cannot be parsed ({error}); fix the syntax error") from error
-    package = path.relative_to(root).parent.parts
-    for node in ast.walk(tree):
+        raise DataError(f"{path}: line {error.lineno} cannot be parsed ({error.msg}); fix the syntax error") from error
+
+
+@cache
+def _names(source: bytes, package: tuple[str, ...]) -> tuple[str, ...]:
+    names: list[str] = []
+    for node in _statements(ast.parse(source)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             above = package[: len(package) - node.level + 1] if node.level else ()
             base = ".".join([*above, *([node.module] if node.module else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    return tuple(names)
+
+
+def _statements(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every statement below ``tree``; expressions, which are most nodes of a file, cannot hold one."""
+    for blocks in ("body", "handlers", "cases", "orelse", "finalbody"):
+        inner = getattr(tree, blocks, ())
+        for node in inner if isinstance(inner, list) else ():
+            yield node
+            yield from _statements(node)
 
 
 def _files_of(module: str, root: Path, tops: set[str]) -> list[str]:

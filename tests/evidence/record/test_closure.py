@@ -38,7 +38,7 @@ def test_module_that_does_not_exist_is_an_error(project: Path) -> None:
 
 def test_file_that_cannot_be_parsed_is_named(project: Path) -> None:
     (project / "pathfinder/models/deep.py").write_text("def (:\n")
-    with pytest.raises(DataError, match=r"deep\.py: cannot be parsed"):
+    with pytest.raises(DataError, match=r"deep\.py: line 1 cannot be parsed"):
         import_closure("stages.train", project)
 
 
