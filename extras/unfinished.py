@@ -22,9 +22,9 @@ from typing import Annotated
 from pydantic import Field
 
 from evidence.audit.records import trusted_keys
-from evidence.forms import Form, validated
 from evidence.record.signing import Envelope, sign, verify
 from evidence.remote.fetcher import read_verified
+from evidence.settings.forms import Form, validated
 from ground.io import DataError, PathfinderError, make_folder, parse_json, sync
 from ground.remote import Store
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from evidence.audit.findings import Finding
 from evidence.dvc.history import Locked, LockEntry, locked_stage
 from evidence.dvc.stores import Store, object_file, read_listing, run_cache_entries
-from evidence.forms import validated
 from evidence.record.reading import Record
+from evidence.settings.forms import validated
 from ground.hashing import digest_path
 from ground.io import DataError
 from ground.settings import read_yaml

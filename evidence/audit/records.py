@@ -11,7 +11,6 @@ from evidence.audit.claims import differing
 from evidence.audit.findings import Finding
 from evidence.audit.workspace import Workspace
 from evidence.dvc.history import Locked
-from evidence.forms import parsed
 from evidence.record.identity import LOCKS
 from evidence.record.ledger import LEDGER, RECORDS, file_of, read_ledger
 from evidence.record.materials import entries_of, state_of
@@ -32,6 +31,7 @@ from evidence.record.signing import (
 )
 from evidence.record.statement import byproducts
 from evidence.settings import FILE
+from evidence.settings.forms import parsed
 from ground.io import DataError, parse_json, sha256_file
 
 

@@ -11,8 +11,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
-from evidence.forms import Form, Md5
 from evidence.settings import SETTINGS, STATE
+from evidence.settings.forms import Form, Md5
 from ground.hashing import digest_path
 from ground.io import DataError, open_bytes, parse_json
 from ground.remote import from_dvc

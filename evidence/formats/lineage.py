@@ -17,12 +17,12 @@ from evidence.audit.sources import RAW, sources_of
 from evidence.dvc import history
 from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.formats.artefacts import Artefact, artefacts, on_disk
-from evidence.forms import parsed
 from evidence.record.ledger import RECORDS
 from evidence.record.reading import Record, attesting, known_records
 from evidence.record.record import SIGNED
 from evidence.record.signing import Envelope
 from evidence.settings import SETTINGS
+from evidence.settings.forms import parsed
 from ground.io import DataError, parse_json
 
 

@@ -16,8 +16,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from evidence.forms import Count, Form, Sha256, parsed
 from evidence.settings import STATE
+from evidence.settings.forms import Count, Form, Sha256, parsed
 from ground.io import DataError, make_folder, open_bytes, read_json, sync, write_text
 
 RECORDS = STATE / "lineage"

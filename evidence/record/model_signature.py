@@ -16,7 +16,6 @@ from typing import Any
 
 from pydantic import Field
 
-from evidence.forms import Form, parsed
 from evidence.record.signing import (
     Envelope,
     own_model_key,
@@ -26,6 +25,7 @@ from evidence.record.signing import (
 )
 from evidence.record.statement import PAYLOAD_TYPE, STATEMENT
 from evidence.settings import SETTINGS
+from evidence.settings.forms import Form, parsed
 from ground.io import DataError, parse_json
 
 MODELS = SETTINGS.models

@@ -10,9 +10,9 @@ from typing import Any
 
 from evidence.dvc.history import Locked
 from evidence.dvc.stores import EVIDENCE, FOLDER, stores
-from evidence.forms import validated
 from evidence.record.ledger import RECORDS
 from evidence.record.schema import StageRecord
+from evidence.settings.forms import validated
 from ground.io import DataError, parse_json
 
 PUBLISHED = f"{FOLDER}/records"
@@ -44,13 +44,13 @@ class Record:
         return self._md5s("outputs")
 
     def has_inputs_of(self, stage: Locked) -> bool:
-        """True if the record is intact and the run had the command, dependencies and parameters in dvc.lock."""
+        """True if the record is intact and the run had the command, dependencies and parameters in the lock."""
         if not self.is_intact or self.content["cmd"] != stage.cmd:
             return False
         return self.inputs == stage.deps and self.content["params"] == stage.params
 
     def made(self, stage: Locked) -> bool:
-        """Whether, in addition, the run made the outs in dvc.lock."""
+        """Whether, in addition, the run made the outs in the lock."""
         return self.has_inputs_of(stage) and self.outputs == stage.outs
 
     def _md5s(self, *kinds: str) -> dict[str, str]:

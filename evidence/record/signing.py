@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from evidence.forms import Form
 from evidence.settings import PREFIX, SETTINGS
+from evidence.settings.forms import Form
 from ground.io import DataError
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ from evidence.dvc import history
 from evidence.dvc.history import Locked, LockEntry
 from evidence.dvc.pipeline import Stage, value_at
 from evidence.dvc.stores import FOLDER, Store, remote_of, run_cache_entries
-from evidence.forms import validated
 from evidence.record.signing import TRUSTED, key_id, own_public_keys
 from evidence.remote import mirror
 from evidence.remote.fetcher import Fetcher
 from evidence.remote.published import VOID_TYPE, Entry, Published, remember_entry, signature
 from evidence.remote.reading import recorded_files
 from evidence.settings import SETTINGS
+from evidence.settings.forms import validated
 from ground import remote as sources
 from ground.hashing import digest_path
 from ground.io import DataError, atomic_file

@@ -23,12 +23,12 @@ from evidence.audit.objects import Objects
 from evidence.audit.records import signers_of, statement_digest
 from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.dvc.stores import FOLDER, Store
-from evidence.forms import Count, Form, Md5, Sha256, parsed
 from evidence.record.ledger import LEDGER, RECORDS, read_ledger
 from evidence.record.reading import Record, read_record
 from evidence.record.record import SIGNED
 from evidence.record.signing import Envelope, key_id, sign, verify
 from evidence.settings import SETTINGS, STATE, VENDOR
+from evidence.settings.forms import Count, Form, Md5, Sha256, parsed
 from ground.io import DataError, read_json, sha256_file, write_json
 
 SENT = STATE / "sent.json"

@@ -15,12 +15,12 @@ from typing import Any
 
 from evidence.dvc.history import MAIN_LOCK, Locked, LockEntry, locked_stage, read_stages
 from evidence.dvc.stores import FOLDER, cache_of, run_cache_entries
-from evidence.forms import validated
 from evidence.record.ledger import enter
 from evidence.record.record import SIGNED
 from evidence.remote.fetcher import read_verified
 from evidence.remote.guard import fetch_outs
 from evidence.remote.publication import publication, send_evidence
+from evidence.settings.forms import validated
 from flows.dvc import State
 from flows.storage import opened
 from ground.io import DataError, write_bytes

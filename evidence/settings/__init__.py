@@ -12,7 +12,7 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, ValidationError
 
-from evidence.forms import Form
+from evidence.settings.forms import Form
 from ground.io import DataError
 from ground.text import first_problem
 
@@ -108,7 +108,7 @@ def read_settings(*folders: Path) -> Settings:
     return Settings()
 
 
-SETTINGS = read_settings(Path(), Path(__file__).resolve().parents[1])
+SETTINGS = read_settings(Path(), Path(__file__).resolve().parents[2])
 STATE = Path(f".{SETTINGS.name}")
 """The folder for records and for what this machine remembers."""
 PREFIX = f"{SETTINGS.name.upper()}_"
