@@ -1,14 +1,9 @@
-"""Re-hash every file behind a result and report each difference. Time stamps and caches are not trusted.
-
-``check_all_commits`` compares the lock of every commit with its dvc.yaml, itself and the known records. It reads no old
-outs, and leaves out commits that did not change a lock.
-"""
+"""Re-hash every file behind a result and report each difference. Time stamps and caches are not trusted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
-from functools import cache
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +27,11 @@ from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import MAIN, read_pipelines
 from evidence.dvc.stores import Store, stores
-from evidence.record.environment import git
 from evidence.record.ledger import RECORDS
 from evidence.record.reading import Record
 from evidence.remote.published import Published, without_store
 from evidence.remote.reading import FarRemotes, Remote
 from evidence.settings import SETTINGS
-from evidence.verbs.targets import at
 from ground.io import DataError
 from ground.progress import Progress
 from ground.show import counted
@@ -235,7 +228,7 @@ class _Checker:
                 message = f"is shipped as {stage.deps[path] or 'nothing'}, {maker.name} made {maker.outs[path]}"
                 yield Finding(history.as_shipped(path), message)
             else:
-                yield _disagreement(stage, path, maker)
+                yield disagreement(stage, path, maker)
 
     def _shown(self, place: str) -> Iterator[Locked]:
         """The chosen stages, with progress: reading the files of large models takes minutes."""
@@ -257,58 +250,7 @@ def _title(store: Store) -> str:
     return store.name if store.name == "cache" else f"remote {store.name}"
 
 
-@dataclass(frozen=True, slots=True)
-class CheckedCommit:
-    """A commit and its date, the number of stages in its lock, how many have a record, and the findings."""
-
-    commit: str
-    date: str
-    stages: int
-    attested: int
-    findings: list[Finding]
-
-    def as_json(self) -> dict[str, Any]:
-        """A JSON value."""
-        return asdict(self) | {"findings": [str(finding) for finding in self.findings]}
-
-
-def check_all_commits(root: Path) -> list[CheckedCommit]:
-    """Check the locks of every commit that changed one, newest first; empty outside a repository."""
-    log = git("log", "--format=%H %cs", "--", *map(str, history.LOCK_FILES), root=root) or ""
-    records = cache(lambda stage: entered_records(root, stage))
-    return [_checked(root, line, records) for line in log.splitlines()]
-
-
-def _checked(root: Path, line: str, records: Callable[[str], list[Record]]) -> CheckedCommit:
-    commit, date = line.split()
-    try:
-        with at(root, commit[:12]) as folder:
-            locked, pipeline = history.read_lock(folder), read_pipelines(folder)
-    except DataError as error:
-        where, _, message = str(error).partition(": ")
-        return CheckedCommit(commit, date, 0, 0, [Finding(where, message)])
-    known = expected.with_missing(locked, pipeline)
-    never_ran = (replace(finding, level="note") for finding in expected.missing(known, locked, pipeline))
-    ran = [stage for stage in locked.values() if stage.cmd]
-    findings = [*never_ran]
-    findings += [_disagreement(s, path, maker) for s in ran for path, maker in history.other_makers(s, locked)]
-    attested, stages = 0, [stage for stage in locked.values() if stage.file == history.MAIN_LOCK]
-    for stage in stages:
-        found = records(stage.name)
-        attested += any(record.made(stage) for record in found)
-        findings += _contradictions(stage, found)
-    return CheckedCommit(commit, date, len(stages), attested, merged(findings))
-
-
-def _disagreement(stage: Locked, path: str, maker: Locked) -> Finding:
+def disagreement(stage: Locked, path: str, maker: Locked) -> Finding:
+    """The finding about an input that another stage made with different bytes."""
     message = f"{stage.name} read {path} as {stage.deps[path]}, {maker.name} made {maker.outs[path]}"
     return Finding(stage.file, message)
-
-
-def _contradictions(stage: Locked, records: list[Record]) -> Iterator[Finding]:
-    """Records of a run with the same inputs that made different outs, if none made the lock's."""
-    same = [record for record in records if record.has_inputs_of(stage)]
-    if same and not any(record.made(stage) for record in same):
-        differ = [path for path, md5 in stage.outs.items() if same[0].outputs.get(path) != md5]
-        message = f"record {same[0].digest[:12]} has the same inputs, but made other {', '.join(differ)}"
-        yield Finding(stage.file, message, stages=(stage.name,))

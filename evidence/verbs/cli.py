@@ -196,7 +196,7 @@ def replay(
 
 def check_commits(as_json: bool) -> None:
     """Print the state of every commit's lock; exit status 1 if one contradicts itself or a record."""
-    from evidence.verbs.check import check_all_commits
+    from evidence.verbs.every_commit import check_all_commits
 
     found = check_all_commits(Path())
     lines = [f"{each.commit[:12]}: {finding}" for each in found for finding in each.findings]

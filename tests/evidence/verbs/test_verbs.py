@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from evidence.__main__ import app
 from evidence.dvc.stores import EVIDENCE
 from evidence.record.reading import PUBLISHED, known_records, read_records
-from evidence.verbs.check import check_all_commits
+from evidence.verbs.every_commit import check_all_commits
 from evidence.verbs.finding import find
 from evidence.verbs.upwards import text_of, way_back
 from evidence.verbs.views import rows_of, view

@@ -1,0 +1,76 @@
+"""``check --all-commits``: compare the lock of every commit with its dvc.yaml, itself and the known records.
+
+Old outs are not read again. Commits that did not change a lock are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from evidence.audit import expected
+from evidence.audit.findings import Finding, merged
+from evidence.audit.records import entered_records
+from evidence.dvc import history
+from evidence.dvc.history import Locked
+from evidence.dvc.pipeline import read_pipelines
+from evidence.record.environment import git
+from evidence.record.reading import Record
+from evidence.verbs.check import disagreement
+from evidence.verbs.targets import at
+from ground.io import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedCommit:
+    """A commit and its date, the number of stages in its lock, how many have a record, and the findings."""
+
+    commit: str
+    date: str
+    stages: int
+    attested: int
+    findings: list[Finding]
+
+    def as_json(self) -> dict[str, Any]:
+        """A JSON value."""
+        return asdict(self) | {"findings": [str(finding) for finding in self.findings]}
+
+
+def check_all_commits(root: Path) -> list[CheckedCommit]:
+    """Check the locks of every commit that changed one, newest first; empty outside a repository."""
+    log = git("log", "--format=%H %cs", "--", *map(str, history.LOCK_FILES), root=root) or ""
+    records = cache(lambda stage: entered_records(root, stage))
+    return [_checked(root, line, records) for line in log.splitlines()]
+
+
+def _checked(root: Path, line: str, records: Callable[[str], list[Record]]) -> CheckedCommit:
+    commit, date = line.split()
+    try:
+        with at(root, commit[:12]) as folder:
+            locked, pipeline = history.read_lock(folder), read_pipelines(folder)
+    except DataError as error:
+        where, _, message = str(error).partition(": ")
+        return CheckedCommit(commit, date, 0, 0, [Finding(where, message)])
+    known = expected.with_missing(locked, pipeline)
+    never_ran = (replace(finding, level="note") for finding in expected.missing(known, locked, pipeline))
+    ran = [stage for stage in locked.values() if stage.cmd]
+    findings = [*never_ran]
+    findings += [disagreement(s, path, maker) for s in ran for path, maker in history.other_makers(s, locked)]
+    attested, stages = 0, [stage for stage in locked.values() if stage.file == history.MAIN_LOCK]
+    for stage in stages:
+        found = records(stage.name)
+        attested += any(record.made(stage) for record in found)
+        findings += _contradictions(stage, found)
+    return CheckedCommit(commit, date, len(stages), attested, merged(findings))
+
+
+def _contradictions(stage: Locked, records: list[Record]) -> Iterator[Finding]:
+    """Records of a run with the same inputs that made different outs, if none made the lock's."""
+    same = [record for record in records if record.has_inputs_of(stage)]
+    if same and not any(record.made(stage) for record in same):
+        differ = [path for path, md5 in stage.outs.items() if same[0].outputs.get(path) != md5]
+        message = f"record {same[0].digest[:12]} has the same inputs, but made other {', '.join(differ)}"
+        yield Finding(stage.file, message, stages=(stage.name,))
