@@ -186,7 +186,7 @@ def unlocked_packages(installed: dict[str, str], locks: Path) -> dict[str, list[
     candidates = [
         {
             name: [installed.get(name), version]
-            for name, version in _pinned(path).items()
+            for name, version in pinned(path.read_text(encoding="utf-8")).items()
             if installed.get(name) != version
         }
         for path in sorted(locks.glob("*.lock"))
@@ -194,9 +194,9 @@ def unlocked_packages(installed: dict[str, str], locks: Path) -> dict[str, list[
     return min(candidates, key=len, default={})
 
 
-def _pinned(path: Path) -> dict[str, str]:
-    found = _PIN.finditer(path.read_text(encoding="utf-8"))
-    return {re.sub(r"[-_.]+", "-", pin["name"]).lower(): pin["version"] for pin in found}
+def pinned(text: str) -> dict[str, str]:
+    """Version by name of the packages that a lock file pins."""
+    return {re.sub(r"[-_.]+", "-", pin["name"]).lower(): pin["version"] for pin in _PIN.finditer(text)}
 
 
 def _file_of(module: ModuleType) -> Path | None:

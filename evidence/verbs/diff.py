@@ -7,7 +7,6 @@ both sides made is not a cause: the inputs of that stage are compared instead.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache, cached_property
@@ -21,6 +20,7 @@ from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import read_pipelines, value_at
 from evidence.record.environment import FLOW_RUN, describe_environment, git
 from evidence.record.identity import LOCKS, is_code
+from evidence.record.materials import pinned
 from evidence.record.reading import Record, attesting, known_records
 from evidence.settings import SETTINGS
 from evidence.verbs.targets import Files, known_commit, maker_of, names_at, read_at, target_of
@@ -120,7 +120,6 @@ NAMES = {
     "cuda": "GPU",
 }
 """The facts of an environment that have a title of their own."""
-_PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^\s;]+)", re.MULTILINE)
 _NO_INPUTS = (FLOW_RUN,)
 """Variables that name a run and cannot change its result."""
 
@@ -174,7 +173,7 @@ class Causes:
                 texts = [content.decode() for content in read_at(self.root, side.revision, names).values()]
             else:
                 texts = [path.read_text("utf-8") for path in sorted((self.root / LOCKS).glob("*.lock"))]
-            found.append({name: version for text in texts for name, version in _PIN.findall(text)})
+            found.append({name: version for text in texts for name, version in pinned(text).items()})
         return [Change("package", name, old, new) for name, (old, new) in differing("", tuple(found))]
 
     def _files_of_records(self, path: str, left: Record, right: Record) -> list[str]:
