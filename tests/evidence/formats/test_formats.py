@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from cyclonedx.schema import SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
 from huggingface_hub import DatasetCard, ModelCard
 from openlineage.client import event_v2, facet_v2
 from openlineage.client.serde import Serde
@@ -96,6 +94,9 @@ def test_the_public_library_writes_the_same_openlineage_events(lineage: Lineage)
 
 def test_the_strict_validator_accepts_the_bill_of_materials(study: Path, lineage: Lineage) -> None:
     content = bom(lineage)
+    from cyclonedx.schema import SchemaVersion  # its grammars take seconds, in every process that collects tests
+    from cyclonedx.validation.json import JsonStrictValidator
+
     assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(exported(lineage, "cyclonedx")) is None
     parts = {each["bom-ref"]: each for each in content["components"]}
     inner = {file["bom-ref"]: file for each in parts.values() for file in each.get("components", ())}
