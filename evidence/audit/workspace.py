@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from evidence.audit.findings import listed
 from evidence.record.environment import git
@@ -18,8 +17,8 @@ class Workspace:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.digest = cache(self._digest)
-        self.params = cache(self._params)
-        self.is_tracked = cache(self._is_tracked)
+        self.params = cache(lambda file: read_yaml(root / file))
+        self.is_tracked = cache(lambda path: bool(git("ls-files", "--", path, root=root)))
         self.has_commit = cache(self._has_commit)
 
     def links(self, path: str) -> list[str]:
@@ -46,12 +45,6 @@ class Workspace:
     def _digest(self, path: str) -> Digest | None:
         place = self.root / path
         return digest_path(place) if place.is_file() or place.is_dir() else None  # a pipe would block the reader
-
-    def _params(self, file: str) -> dict[str, Any]:
-        return read_yaml(self.root / file)
-
-    def _is_tracked(self, path: str) -> bool:
-        return bool(git("ls-files", "--", path, root=self.root))
 
     def is_committed(self, path: str) -> bool:
         """True if HEAD has a file with these bytes at this path; true outside a repository."""

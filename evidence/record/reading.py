@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,9 +58,8 @@ class Record:
 
 
 def read_records(root: Path, stage: str) -> list[Record]:
-    """The records of a stage, newest first."""
-    found = [read_record(path, root) for path in sorted((root / RECORDS / stage).glob("*.json"))]
-    return sorted(found, key=lambda record: str(record.content.get("times", {}).get("start")), reverse=True)
+    """The records of a stage in the project, newest first."""
+    return _newest_first(read_record(path, root) for path in sorted((root / RECORDS / stage).glob("*.json")))
 
 
 def known_records(root: Path, stage: str, about: Iterable[str] = ()) -> list[Record]:
@@ -69,19 +68,24 @@ def known_records(root: Path, stage: str, about: Iterable[str] = ()) -> list[Rec
     So a restored clone knows how its files were made. ``check`` verifies what remotes say. With ``about``, only those
     whose name or content has one of these texts.
     """
-    texts = list(about)
-
-    def files(folder: Path) -> Iterator[Path]:
+    texts, found = list(about), dict[str, Record]()
+    for folder in (root / RECORDS, *record_folders(root)):
         for path in sorted((folder / stage).glob("*.json")):
-            if not texts or any(text in path.name or text.encode() in path.read_bytes() for text in texts):
-                yield path
-
-    found = {path.stem: read_record(path, root) for path in files(root / RECORDS)}
-    for folder in record_folders(root):
-        for path in files(folder):
-            if path.stem not in found and (record := read_record(path, root)).is_intact:
+            if path.stem in found or (texts and not _names_any(path, texts)):
+                continue
+            record = read_record(path, root)
+            if record.is_intact or folder == root / RECORDS:
                 found[path.stem] = record
-    return sorted(found.values(), key=lambda record: str(record.content.get("times", {}).get("start")), reverse=True)
+    return _newest_first(found.values())
+
+
+def _names_any(path: Path, texts: list[str]) -> bool:
+    content = path.read_bytes()
+    return any(text in path.name or text.encode() in content for text in texts)
+
+
+def _newest_first(records: Iterable[Record]) -> list[Record]:
+    return sorted(records, key=lambda record: str(record.content.get("times", {}).get("start")), reverse=True)
 
 
 def attesting(records: Iterable[Record], stage: Locked) -> Record | None:

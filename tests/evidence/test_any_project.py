@@ -32,6 +32,13 @@ def test_a_recorded_and_published_project_is_sound(foreign: Path) -> None:
     assert not (foreign / ".pathfinder").exists()
 
 
+def test_an_export_carries_nothing_of_this_project(foreign: Path) -> None:
+    for form in ("crate", "openlineage", "cyclonedx"):
+        text = run_in(foreign, "python", "-m", "evidence", "export", "--format", form)
+        assert "evidence" in text
+        assert "pathfinder" not in text.lower()
+
+
 def test_every_tampering_is_found_and_the_broken_link_named(foreign: Path) -> None:
     found = json.loads(run_in(foreign, "python", "-m", "tests.evidence.foreign"))
     assert len(found) >= 60
