@@ -30,7 +30,7 @@ from pathfinder.policy.metrics import BestOfN
 from pathfinder.policy.serving import POLICY, deciding, policy_servers
 from pathfinder.prm.evaluate import decisive
 from pathfinder.prm.opening import FETCHED, cards_needed, model_of, titles_of
-from pathfinder.prm.readings import preset_of
+from pathfinder.prm.steps import preset_of
 
 SAMPLES = Path("artifacts/predictions/sample.jsonl")
 PREDICTIONS = Path("artifacts/predictions/search")

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from extras.why.learner import flat
 from pathfinder.core.steps import Solution
-from pathfinder.prm.readings import queries_of
+from pathfinder.prm.steps import queries_of
 from pathfinder.tree.attention import read_logits
 from pathfinder.tree.layout import batch_trees
-from pathfinder.tree.passes import Prompter, Reading, expected_reward
+from pathfinder.tree.passes import Place, Prompter, expected_reward
 from pathfinder.tree.tree import Tree
 
 
@@ -29,12 +29,12 @@ class Step:
 
     name: str
     tree: Tree
-    readings: list[Reading]
+    places: list[Place]
 
 
 @dataclass(frozen=True, slots=True)
 class Reward:
-    """The model's reading of a step."""
+    """The tree of a step, and the model's places in it."""
 
     log_odds: float
     """of the reward averaged over the error labels, in nats: the output that is explained"""
@@ -58,14 +58,14 @@ def decisive(found: Sequence[Reward]) -> int:
 def step_of(prompter: Prompter, solution: Solution, number: int) -> Step:
     """Step ``number`` of a solution, from 0."""
     query = queries_of(solution)[number]
-    tree, readings = prompter.tree([query])
-    return Step(query.name, tree, readings)
+    tree, places = prompter.tree([query])
+    return Step(query.name, tree, places)
 
 
 def rewards(network: Any, prompter: Prompter, steps: Sequence[Step]) -> list[Reward]:
     """The network's reading of each step."""
     with torch.no_grad():
-        margins = iter(torch.split(_margins(network, prompter, steps), [len(step.readings) for step in steps]))
+        margins = iter(torch.split(_margins(network, prompter, steps), [len(step.places) for step in steps]))
     return [_reward(prompter, step, next(margins)) for step in steps]
 
 
@@ -78,19 +78,19 @@ def output_gradient(network: Any, prompter: Prompter, step: Step) -> Tensor:
 
 
 def _margins(network: Any, prompter: Prompter, steps: Sequence[Step]) -> Tensor:
-    """The logit of ``<+>`` minus the logit of ``<->`` at every reading of every step, float64."""
+    """The logit of ``<+>`` minus the logit of ``<->`` at every place of every step, float64."""
     logits = read_logits(network, batch_trees([step.tree for step in steps]))
     return (logits[:, prompter.ids.good] - logits[:, prompter.ids.bad]).double()
 
 
 def _log_odds(prompter: Prompter, step: Step, margins: Tensor) -> Tensor:
-    found = {(r.given, r.mark): margin.sigmoid() for r, margin in zip(step.readings, margins, strict=True)}
+    found = {(r.given, r.mark): margin.sigmoid() for r, margin in zip(step.places, margins, strict=True)}
     reward: Any = expected_reward(prompter.passes, lambda given, mark: found[given, mark])
     return torch.logit(reward)
 
 
 def _reward(prompter: Prompter, step: Step, margins: Tensor) -> Reward:
-    found = {(r.given, r.mark): margin for r, margin in zip(step.readings, margins.tolist(), strict=True)}
+    found = {(r.given, r.mark): margin for r, margin in zip(step.places, margins.tolist(), strict=True)}
     predicted: list[bool] = []
     labels: dict[str, float] = {}
     for one in prompter.passes:

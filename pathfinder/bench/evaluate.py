@@ -30,7 +30,7 @@ from pathfinder.core.steps import Verdicts
 from pathfinder.engines.workers import STATE, Job, chunk_folder
 from pathfinder.judge.critics import Critic, ask
 from pathfinder.prm.evaluate import RULES, ScoreJob, Scores, score_chunks, verdicts, workers_of
-from pathfinder.prm.readings import preset_of
+from pathfinder.prm.steps import preset_of
 from pathfinder.tree.passes import Mode
 
 Name = Literal["processbench", "prmbench", "search"]

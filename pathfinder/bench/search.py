@@ -29,7 +29,7 @@ from pathfinder.policy.evaluate import SearchJob, identity_of, score_all, search
 from pathfinder.policy.samples import SampleJob, draw_all, figures, grade_all
 from pathfinder.policy.serving import POLICY, deciding, policy_cards, policy_servers
 from pathfinder.prm.opening import cards_needed
-from pathfinder.prm.readings import preset_of
+from pathfinder.prm.steps import preset_of
 from pathfinder.sources.named_models import model_folder
 
 POLICY_OF_PAPER = "Qwen/Qwen2.5-7B-Instruct"

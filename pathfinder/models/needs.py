@@ -28,7 +28,7 @@ _SPREAD = {"cpu": 4.0, "cuda": 1.0}
 _PROMPT = 256
 """Tokens of a policy's prompt: a problem and the request for a solution."""
 _OPEN, _TRUNK = 64, 1024
-"""Solutions whose trunks are cached when scoring stops early (``prm.readings.OPEN``), and the tokens of one trunk."""
+"""Solutions whose trunks are cached when scoring stops early (``prm.steps.OPEN``), and the tokens of one trunk."""
 _ROWS = 512
 """The largest number of texts sampled in one batch (``generate``)."""
 _EIGHT_BITS = {"fp8", "fp8_per_tensor", "int8", "bitsandbytes"}

@@ -26,7 +26,7 @@ from pathfinder.engines.workers import STATE, Chunk, Job, OnDone, Work, Workers,
 from pathfinder.models.folders import open_model
 from pathfinder.models.footprint import require
 from pathfinder.prm.opening import cards_needed, model_of, open_pathfinder, titles_of
-from pathfinder.prm.readings import Stop, chunks, preset_of
+from pathfinder.prm.steps import Stop, chunks, preset_of
 from pathfinder.tree.passes import Mode
 
 RAW = Path("artifacts/raw")

@@ -20,7 +20,7 @@ from ground.io import DataError
 from pathfinder.core.steps import RoundScorer, Solution, StepScore
 from pathfinder.models.folders import OpenedModel
 from pathfinder.models.model import DTYPES, load_model, longest
-from pathfinder.prm.readings import (
+from pathfinder.prm.steps import (
     WAVE,
     Stop,
     candidate_queries,
@@ -36,7 +36,7 @@ from pathfinder.tree.attention import read_logits, use_trees
 from pathfinder.tree.inference import KVCache
 from pathfinder.tree.layout import Backend, TreeBatch, Trunk, cached_nodes
 from pathfinder.tree.packing import pack
-from pathfinder.tree.passes import Encoded, Mode, Prompter, Query, Reading, passes_for
+from pathfinder.tree.passes import Encoded, Mode, Place, Prompter, Query, passes_for
 from pathfinder.tree.tree import Tree, build_tree, shared_prefix
 
 _SHARED = 4096
@@ -178,13 +178,13 @@ class Scorer:
 
 @dataclass(frozen=True, slots=True)
 class PromptTree:
-    """Prompts that share one tree, and the readings that the tree answers."""
+    """Prompts that share one tree, and the places that the tree answers."""
 
     prompts: Sequence[Encoded]
     tree: Tree
-    readings: list[Reading]
-    found: dict[Reading, npt.NDArray[np.float64]] = field(default_factory=dict)
-    """Per reading a row of ``TreeReader._log_probabilities``."""
+    places: list[Place]
+    found: dict[Place, npt.NDArray[np.float64]] = field(default_factory=dict)
+    """Per place a row of ``TreeReader._log_probabilities``."""
 
 
 class TreeReader:
@@ -238,7 +238,7 @@ class TreeReader:
         cache: KVCache = {}
         rows = iter(self._log_probabilities(batch, cache if self._has_second or trunks is not None else None))
         for tree in trees:
-            tree.found.update((reading, next(rows)) for reading in tree.readings)
+            tree.found.update((place, next(rows)) for place in tree.places)
         if self._has_second:
             self._second_pass(trees, batch, cache, trunks or ())
         if trunks is not None:
@@ -253,23 +253,23 @@ class TreeReader:
         """Read the second pass given the predicted labels, below the nodes where its prompts leave the first pass."""
         first, second = self.prompter.passes
         suffixes: list[layout.Suffix] = []
-        wanted: list[tuple[PromptTree, Reading]] = []
+        wanted: list[tuple[PromptTree, Place]] = []
         for index, tree in enumerate(trees):
-            reads = zip(tree.readings, tree.tree.reads, strict=True)
-            node_of = {reading.query: int(node) for reading, node in reads if reading.mark == first.asked[0]}
+            reads = zip(tree.places, tree.tree.reads, strict=True)
+            node_of = {place.query: int(node) for place, node in reads if place.mark == first.asked[0]}
             for number, (ids, slots) in enumerate(tree.prompts):
-                labels = (tree.found[Reading(number, (), mark)] for mark in first.asked)
+                labels = (tree.found[Place(number, (), mark)] for mark in first.asked)
                 given = tuple(good >= bad for good, bad, _ in labels)
                 tail = self.prompter.prompt(ids, slots, given, second.asked)[slots[0] :]
                 places = tuple(slots[mark] - 1 - slots[0] for mark in second.asked)
                 suffixes.append(layout.Suffix(index, node_of[number], tail, slots[0], places))
-                wanted += [(tree, Reading(number, given, mark)) for mark in second.asked]
+                wanted += [(tree, Place(number, given, mark)) for mark in second.asked]
         below = layout.batch_below([tree.tree for tree in trees], batch, cache, suffixes, trunks, self._backend)
-        for (tree, reading), row in zip(wanted, self._log_probabilities(below), strict=True):
-            tree.found[reading] = row
+        for (tree, place), row in zip(wanted, self._log_probabilities(below), strict=True):
+            tree.found[place] = row
 
     def _log_probabilities(self, batch: TreeBatch, cache: KVCache | None = None) -> npt.NDArray[np.float64]:
-        """float64 (readings, 3): log-probabilities of ``<+>``, ``<->`` and the likeliest token of the vocabulary."""
+        """float64 (places, 3): log-probabilities of ``<+>``, ``<->`` and the likeliest token of the vocabulary."""
         logits = read_logits(self._model, batch.to(self._model.device, self._dtype), cache)
         logits = logits if logits.dtype == torch.float64 else logits.float()
         ids = self.prompter.ids

@@ -15,7 +15,7 @@ from pathfinder.core.steps import Candidates, RoundScorer, Solution, StepScore
 from pathfinder.engines.openai_client import Ask, connect
 from pathfinder.engines.sampling import Failure
 from pathfinder.models.folders import OpenedModel
-from pathfinder.prm.readings import (
+from pathfinder.prm.steps import (
     WAVE,
     Stop,
     candidate_queries,
@@ -24,7 +24,7 @@ from pathfinder.prm.readings import (
     refuse_other_tokens,
     step_score,
 )
-from pathfinder.tree.passes import Mode, Query, Reading, passes_for
+from pathfinder.tree.passes import Mode, Place, Query, passes_for
 
 
 class ServedScorer:
@@ -111,7 +111,7 @@ class ServedScorer:
         return {key: out[key] for key in groups}
 
     async def _wave(self, ask: Ask, queries: list[Query]) -> list[StepScore]:
-        """All readings of some steps, pass by pass if a later pass depends on the labels that an earlier one predicts.
+        """All places of some steps, pass by pass if a later pass depends on the labels that an earlier one predicts.
 
         Readings are ordered by step and mark, so that each prompt finds the one before it in the prefix cache.
         """
@@ -119,10 +119,10 @@ class ServedScorer:
         encoded, passes = prompter.encode(queries), passes_for(mode, prompter.passes)
         labels = {Mode.POSITIVE: (True,), Mode.ALL: (True, False)}.get(mode)
         predicted: list[tuple[bool, ...]] = [()] * len(queries)
-        found: dict[Reading, list[float]] = {}
+        found: dict[Place, list[float]] = {}
         for together in [passes] if labels else [[step] for step in passes]:
             wanted = [
-                Reading(number, given, mark)
+                Place(number, given, mark)
                 for number, known in enumerate(predicted)
                 for step in together
                 for given in (product(labels, repeat=len(step.given)) if labels else [known[: len(step.given)]])
@@ -130,7 +130,7 @@ class ServedScorer:
             ]
             prompts = [prompter.prompt(*encoded[r.query], r.given, (r.mark,)).tolist() for r in wanted]
             found |= zip(wanted, await ask(prompts), strict=True)
-            for reading in wanted:
-                good, bad, _ = found[reading]
-                predicted[reading.query] += (good >= bad,)
+            for place in wanted:
+                good, bad, _ = found[place]
+                predicted[place.query] += (good >= bad,)
         return [step_score(prompter, number, found, mode) for number in range(len(queries))]

@@ -47,9 +47,9 @@ def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable
             found.append((f"{name}, {REPAIRED}", values, []))
     for name, metrics in results.published[benchmark].items():
         titles = results.titles(name)
-        for words, reading, compared in _readings(metrics):
+        for words, view, compared in _views(metrics):
             title = ", ".join(filter(None, (f"measured: {titles[0]}", words)))
-            found.append((title, scores_in(reading, table.columns), titles if compared else []))
+            found.append((title, scores_in(view, table.columns), titles if compared else []))
     ours = [
         ((name,), values, next((theirs[row.name] for row in map(table.row, titles) if row), None))
         for name, values, titles in ((name, values, titles if is_comparable else []) for name, values, titles in found)
@@ -58,7 +58,7 @@ def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable
     return _with_ours(table.caption, ("system", *table.headings), printed, ours)
 
 
-def _readings(metrics: Measured) -> list[tuple[str, Measured, bool]]:
+def _views(metrics: Measured) -> list[tuple[str, Measured, bool]]:
     """The rules of a published system: words, figures, and whether the paper's figures follow this rule.
 
     Where a benchmark's evaluator uses a PRM in another way than its authors, the paper's figures are the evaluator's.
@@ -81,10 +81,10 @@ def _scale_table(results: Results, is_comparable: bool) -> Table:
     theirs = dict(zip(("prm800k", "400k", "550k"), figures, strict=True))
     ours = []
     words_of_search = "" if SEARCH in results.official else f" (search: {GRADED_AS_PUBLISHED})"
-    for reading, words in ((as_published, AS_PUBLISHED + words_of_search), (repaired, REPAIRED)):
-        for run, records, others, values in cells.scale_points(results, reading):
+    for view, words in ((as_published, AS_PUBLISHED + words_of_search), (repaired, REPAIRED)):
+        for run, records, others, values in cells.scale_points(results, view):
             if measured := known(values):
-                compared = theirs.get(run.mix) if is_comparable and reading is as_published else None
+                compared = theirs.get(run.mix) if is_comparable and view is as_published else None
                 sizes = cells.figures([records, others], ",")
                 ours.append(((f"ours: {name_of(run)}, {words}", *sizes), measured, compared))
     headers = ("model", "samples", "Mistral samples", *TITLES)

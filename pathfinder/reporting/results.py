@@ -23,7 +23,7 @@ from pathfinder.reporting.origins import placed
 from pathfinder.training.metrics import LOG, LogRow, Train
 
 Form = TypeVar("Form")
-Reading = Callable[[Measured], Measured | None]
+View = Callable[[Measured], Measured | None]
 """Takes the figures of one decision rule from a system's metrics."""
 
 
@@ -87,10 +87,10 @@ class Results:
         """The runs of each system, in the profile's order."""
         return list(systems(self.runs).values())
 
-    def read(self, benchmark: Benchmark, reading: Reading) -> dict[str, Measured]:
-        """The figures that ``reading`` takes from each run's metrics, by run; runs without them are left out."""
+    def read(self, benchmark: Benchmark, view: View) -> dict[str, Measured]:
+        """The figures that ``view`` takes from each run's metrics, by run; runs without them are left out."""
         files = self.benchmarks[benchmark].items()
-        return {name: found for name, metrics in files if (found := reading(metrics)) is not None}
+        return {name: found for name, metrics in files if (found := view(metrics)) is not None}
 
     @property
     def official(self) -> list[Benchmark]:

@@ -116,8 +116,8 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """A reading of a tree: it answers mark ``mark`` of query ``query``, given the labels ``given``."""
+class Place:
+    """A place of a tree: it answers mark ``mark`` of query ``query``, given the labels ``given``."""
 
     query: int
     given: tuple[bool, ...]
@@ -185,10 +185,8 @@ class Prompter:
         cut[list(slots[: len(given)])] = [self.ids.of(positive) for positive in given]
         return cut
 
-    def tree(
-        self, queries: Sequence[Query], gold: Sequence[Sequence[bool]] | None = None
-    ) -> tuple[Tree, list[Reading]]:
-        """One tree for queries that share a problem, and its readings in their order.
+    def tree(self, queries: Sequence[Query], gold: Sequence[Sequence[bool]] | None = None) -> tuple[Tree, list[Place]]:
+        """One tree for queries that share a problem, and its places in their order.
 
         With ``gold``, the true labels of every query, the second pass is given the gold first labels as in training.
         Without it, every combination of first labels is a branch, so every prediction finds its reward.
@@ -201,17 +199,17 @@ class Prompter:
         passes: Sequence[Pass],
         gold: Sequence[Sequence[bool]] | None = None,
         given: Sequence[bool] = (True, False),
-    ) -> tuple[Tree, list[Reading]]:
+    ) -> tuple[Tree, list[Place]]:
         """``tree`` for encoded queries, some of the passes, and combinations of only the labels ``given``."""
         sequences: list[Ids] = []
         reads: list[tuple[int, int]] = []
-        readings: list[Reading] = []
+        places: list[Place] = []
         for number, (ids, slots) in enumerate(encoded):
             for step in passes:
                 combinations = itertools.product(given, repeat=len(step.given))
                 for labels in combinations if gold is None else (tuple(gold[number][: len(step.given)]),):
                     for mark in step.asked:
                         reads.append((len(sequences), slots[mark] - 1))
-                        readings.append(Reading(number, tuple(labels), mark))
+                        places.append(Place(number, tuple(labels), mark))
                     sequences.append(self.prompt(ids, slots, labels, step.asked))
-        return build_tree(sequences, reads), readings
+        return build_tree(sequences, reads), places

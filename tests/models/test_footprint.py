@@ -143,7 +143,7 @@ def test_a_bfloat16_base_halves_the_frozen_weights(root: Path) -> None:
 
 
 def test_cached_trunks_are_counted(root: Path) -> None:
-    from pathfinder.prm.readings import OPEN
+    from pathfinder.prm.steps import OPEN
 
     assert needs._OPEN == OPEN
     sources, caches = profile(root, "paper").download.sources, []

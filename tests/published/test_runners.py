@@ -11,8 +11,8 @@ from pathfinder.benchmarks.processbench import first_error
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.prm.evaluate import is_correct
-from pathfinder.prm.readings import queries_of, refuse_other_tokens, step_score
-from pathfinder.tree.passes import PRESETS, Mode, Prompter, Reading
+from pathfinder.prm.steps import queries_of, refuse_other_tokens, step_score
+from pathfinder.tree.passes import PRESETS, Mode, Place, Prompter
 from tests.published.kept import cases, differences
 from tests.published.test_prompts import turns
 from tests.support.models import plain_tokenizer
@@ -33,7 +33,7 @@ def logs(shares: Sequence[float]) -> tuple[float, float, float]:
 
 def read(prompter: Prompter, said: Sequence[Sequence[Sequence[float]]]) -> list[StepScore]:
     found = {
-        Reading(number, (), mark): logs(shares) for number, step in enumerate(said) for mark, shares in enumerate(step)
+        Place(number, (), mark): logs(shares) for number, step in enumerate(said) for mark, shares in enumerate(step)
     }
     return [step_score(prompter, number, found, Mode.FIRST) for number in range(len(said))]
 
@@ -82,9 +82,9 @@ def test_the_search_rejects_and_rewards_as_published(prompters: dict[str, Prompt
     prompter = prompters["official-search"]
 
     def run(given: dict[str, Any]) -> float:
-        found = {Reading(0, (), mark): logs(shares) for mark, shares in enumerate(given["first"])}
+        found = {Place(0, (), mark): logs(shares) for mark, shares in enumerate(given["first"])}
         rewards = {
-            Reading(0, (first, second), 2): logs(given["second"]) for first in (True, False) for second in (True, False)
+            Place(0, (first, second), 2): logs(given["second"]) for first in (True, False) for second in (True, False)
         }
         step = step_score(prompter, 0, found | rewards)
         return -1.0 if step.has_error else step.reward

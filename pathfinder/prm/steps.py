@@ -14,7 +14,7 @@ from ground.io import DataError
 from pathfinder.core.params import BenchmarkPreset
 from pathfinder.core.steps import Candidates, Solution, StepScore
 from pathfinder.models.folders import OpenedModel
-from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query, Reading, expected_reward, passes_for
+from pathfinder.tree.passes import PRESETS, Mode, Place, Prompter, Query, expected_reward, passes_for
 
 WAVE = 2
 """Steps of a solution's first wave when scoring stops early; each wave is twice as long as the one before."""
@@ -84,16 +84,16 @@ def candidate_queries(rounds: Mapping[str, Candidates]) -> dict[str, list[Query]
 
 
 def step_score(
-    prompter: Prompter, number: int, found: Mapping[Reading, Iterable[float]], mode: Mode = Mode.BOTH
+    prompter: Prompter, number: int, found: Mapping[Place, Iterable[float]], mode: Mode = Mode.BOTH
 ) -> StepScore:
     """The score of query ``number`` from the log-probabilities of ``<+>``, ``<->`` and the likeliest token.
 
-    ``found`` maps the readings of the queries to these three values.
+    ``found`` maps the places of the queries to these three values.
     """
     preset, labels = prompter.preset, prompter.labels
 
     def positive(given: tuple[bool, ...], mark: int) -> float:
-        good, bad, _ = map(float, found[Reading(number, given, mark)])
+        good, bad, _ = map(float, found[Place(number, given, mark)])
         return float(np.exp(good)) if preset.full_softmax else 1 / (1 + float(np.exp(bad - good)))
 
     other = ""
@@ -102,7 +102,7 @@ def step_score(
     for step in passes_for(mode, prompter.passes):
         given = tuple(mode is Mode.POSITIVE or label for label in predicted[: len(step.given)])
         for mark in step.asked:
-            good, bad, top = map(float, found[Reading(number, given, mark)])
+            good, bad, top = map(float, found[Place(number, given, mark)])
             if not step.given and top > max(good, bad):
                 other = other or labels[mark]
             predicted.append(good >= bad)
