@@ -50,6 +50,8 @@ _EMBEDDING_STD = 0.08
 _VOCABULARY = 1024
 """Number of byte, number and word tokens, without the added tokens."""
 STEP_SENTINEL = "\x00step\x00"
+_TAUGHT = ("full", "no_error_categories", "no_subtasks", "autoregressive")
+"""The variants whose captions are tokens of the shipped models; a caption more would change the other tokens' ids."""
 _SENTINELS = ("\x00problem\x00", "\x00prefix\x00", STEP_SENTINEL)
 
 
@@ -59,7 +61,7 @@ def prompt_chunks() -> list[str]:
     texts = [prompts.judge_prompt(problem, [prefix], step, indent) for indent in INDENTS]
     systems = (prompts.SYSTEM_TRAINING, prompts.SYSTEM_PRMBENCH, prompts.SYSTEM_SEARCH, CHECK_SYSTEM)
     texts += [prompts.policy_prompt(problem, []), *(prompts.user_turn(problem, system) for system in systems)]
-    for variant in prompts.VARIANTS.values():
+    for variant in (prompts.VARIANTS[name] for name in _TAUGHT):
         for marks in (variant.first, (*variant.first, *variant.second)):
             first, *rest = (mark.caption for mark in marks)
             texts += [f" {first}: ", *(f", {caption}: " for caption in rest)]

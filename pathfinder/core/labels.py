@@ -24,6 +24,7 @@ FOLDERS = {HUMAN: HUMAN, "rlhflow_mistral": "mistral", "math_shepherd": "math_sh
 """The folder below artifacts/raw of each source of rated steps."""
 DISAGREES = "disagrees"
 CORRECTNESS = "correctness"
+OPTIMALITY = "optimality"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class ErrorType:
 ERROR_TYPES = (
     ErrorType("math", "A", "Math reasoning", "no math error", "has no math error"),
     ErrorType("consistency", "B", "Consistency", "consistent", "is consistent with what precedes it"),
-    ErrorType("optimality", "C", neutral=0, official=r"[01](?:\.\d+)?"),
+    ErrorType(OPTIMALITY, "C", neutral=0, official=r"[01](?:\.\d+)?"),
 )
 """The error types in the order of the judge's answer (paper appendix "Data Annotation Prompt")."""
 CRITERIA = tuple(kind.name for kind in ERROR_TYPES)

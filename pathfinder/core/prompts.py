@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pathfinder.core.labels import CORRECTNESS, PREDICTED
+from pathfinder.core.labels import CORRECTNESS, OPTIMALITY, PREDICTED
 
 GOOD = "<+>"
 BAD = "<->"
@@ -109,7 +109,8 @@ class Variant:
     """The labels that a PRM predicts: ``first`` independently of one another, then ``second`` given those.
 
     ``title`` is its name in the report. With ``sequential``, every label sees the labels before it in one pass (the
-    autoregressive alternative of the paper's appendix "Design Choice").
+    autoregressive alternative of the paper's appendix "Design Choice"). The reward of a variant without Correctness is
+    the product of its labels.
     """
 
     name: str
@@ -124,6 +125,7 @@ _TYPES = {kind.name: Mark(kind.caption, kind.name) for kind in PREDICTED}
 _MATH, _CONSISTENCY = _TYPES["math"], _TYPES["consistency"]
 _ERROR_FREE = Mark("Error check", ERROR_FREE)
 _CORRECTNESS = Mark("Correctness", CORRECTNESS)
+_OPTIMALITY = Mark("Optimality", OPTIMALITY)
 
 VARIANTS: dict[str, Variant] = {
     v.name: v
@@ -131,16 +133,22 @@ VARIANTS: dict[str, Variant] = {
         Variant("full", "PathFinder-PRM", (_MATH, _CONSISTENCY), (_CORRECTNESS,)),
         Variant("no_error_categories", "without separate error categories", (_ERROR_FREE,), (_CORRECTNESS,)),
         Variant("no_subtasks", "without separate subtasks", (_CORRECTNESS,), ()),
+        Variant("plain_error", "with one label of errors", (_ERROR_FREE,), ()),
+        Variant("typed_three", "with three labels in one pass", (_MATH, _CONSISTENCY, _OPTIMALITY), ()),
         Variant(
             "autoregressive", "with autoregressive labels", (_MATH, _CONSISTENCY), (_CORRECTNESS,), sequential=True
         ),
     )
 }
 """The paper's model and its ablations (section 5.3; ``build_dataset_ablation.py`` for ``no_subtasks``; the wording of
-``no_error_categories`` is ours, the published code does not contain it)."""
+``no_error_categories`` is ours, the published code does not contain it).
+
+``plain_error`` and ``typed_three`` are controls of ours. The first asks only for errors, ``no_subtasks`` for errors and
+optimality in one label. The second asks for the three criteria of the judge in one pass.
+"""
 
 FIRST_LABELS = tuple(
-    dict.fromkeys(mark.label for v in VARIANTS.values() for mark in v.first if mark is not _CORRECTNESS)
+    dict.fromkeys(mark.label for v in VARIANTS.values() for mark in v.first if mark not in (_CORRECTNESS, _OPTIMALITY))
 )
 """Every error label of any variant, in the order of the keys in prediction files."""
 

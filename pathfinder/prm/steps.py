@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from ground.io import DataError
+from pathfinder.core.labels import CORRECTNESS
 from pathfinder.core.params import BenchmarkPreset
 from pathfinder.core.steps import Candidates, Solution, StepScore
 from pathfinder.models.folders import OpenedModel
@@ -88,7 +89,8 @@ def step_score(
 ) -> StepScore:
     """The score of query ``number`` from the log-probabilities of ``<+>``, ``<->`` and the likeliest token.
 
-    ``found`` maps the places of the queries to these three values.
+    ``found`` maps the places of the queries to these three values. The reward of a variant without Correctness is the
+    product of its labels.
     """
     preset, labels = prompter.preset, prompter.labels
 
@@ -107,8 +109,10 @@ def step_score(
                 other = other or labels[mark]
             predicted.append(good >= bad)
             probabilities[labels[mark]] = positive(given, mark)
-    reward = probabilities.pop("correctness", math.nan)
-    if mode is Mode.ALL:
+    reward = probabilities.pop(CORRECTNESS, math.nan)
+    if CORRECTNESS not in labels:
+        reward = math.prod(probabilities.values())
+    elif mode is Mode.ALL:
         reward = expected_reward(prompter.passes, positive)
     return StepScore(probabilities, reward, other)
 

@@ -68,7 +68,7 @@ for number, step in enumerate(steps):
     for captions in {captions}:
         found = ask(text + ", ".join([*labels, *(f"{{caption}}: <extra>" for caption in captions)]))
         labels += [f"{{caption}}: {{'<+>' if p >= 0.5 else '<->'}}" for caption, p in zip(captions, found)]
-    rewards.append(found[-1])
+    rewards.append({reward})
     print(f"{{rewards[-1]:.3f}}", labels, step)
 ```"""
 LABELS = """\
@@ -158,7 +158,9 @@ def loading(variant: str) -> str:
     captions = [[mark.caption for mark in group] for group in (marks.first, marks.second) if group]
     if marks.sequential:
         captions = [[caption] for group in captions for caption in group]
-    return _LOADING.format(user=user_turn(""), captions=captions)
+    has_product = not marks.second and len(marks.first) > 1
+    reward = "torch.tensor(found).prod().item()" if has_product else "found[-1]"
+    return _LOADING.format(user=user_turn(""), captions=captions, reward=reward)
 
 
 def deciding(settings: Train) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import polars as pl
 
 from ground.io import DataError
 from ground.progress import Progress
-from pathfinder.core.labels import CORRECTNESS, PREDICTED, STEP_LABELS
+from pathfinder.core.labels import CORRECTNESS, OPTIMALITY, PREDICTED, STEP_LABELS
 from pathfinder.core.prompts import ERROR_FREE
 from pathfinder.tree.passes import Encoded, Pass, Prompter, Query
 from pathfinder.tree.tree import Tree
@@ -69,13 +69,15 @@ _Labelled = tuple[dict[str, Any], Encoded, tuple[bool, ...]]
 def gold_labels(branch: dict[str, Any], labels: Sequence[str]) -> tuple[bool, ...]:
     """A branch's true values of ``labels``; "error_free" means that no type has an error.
 
-    Raises ``DataError`` if a label is neither 0 nor 1.
+    The judge names one error of a wrong step, so "optimality" is 0 exactly for a step that is error-free and not
+    correct. Raises ``DataError`` if a label is neither 0 nor 1.
     """
     truth = {name: branch[name] for name in STEP_LABELS}
     wrong = {name: value for name, value in truth.items() if value not in (0, 1)}
     if wrong:
         raise DataError(f"record {branch['id']}: labels {wrong}, expected 0 or 1; re-run the filter and build stages")
     truth[ERROR_FREE] = min(truth[kind.name] for kind in PREDICTED)
+    truth[OPTIMALITY] = 1 - (truth[ERROR_FREE] - truth[CORRECTNESS])
     return tuple(truth[label] == 1 for label in labels)
 
 

@@ -52,6 +52,8 @@ def test_variants_name_their_labels() -> None:
         "full": ["math", "consistency", "correctness"],
         "no_error_categories": ["error_free", "correctness"],
         "no_subtasks": ["correctness"],
+        "plain_error": ["error_free"],
+        "typed_three": ["math", "consistency", "optimality"],
         "autoregressive": ["math", "consistency", "correctness"],
     }
     assert [name for name, variant in VARIANTS.items() if variant.sequential] == ["autoregressive"]

@@ -67,6 +67,12 @@ def test_error_free_means_correct_in_math_and_consistency() -> None:
         gold_labels(branch("r", 0, "s", 2, 1, 1), labels)
 
 
+def test_optimality_is_zero_for_a_neutral_step_only() -> None:
+    found = {labels: gold_labels(branch("r", 0, "s", *labels), ("optimality",)) for labels in ((1, 1, 0), (1, 1, 1))}
+    assert found == {(1, 1, 0): (False,), (1, 1, 1): (True,)}
+    assert gold_labels(branch("r", 0, "s", 1, 0, 0), ("math", "consistency", "optimality")) == (True, False, True)
+
+
 def test_soft_labels_are_the_targets_of_correctness() -> None:
     prompter = Prompter(plain_tokenizer(), VARIANTS["full"])
     (example,) = read_examples(frame(1, soft=True), prompter, 10**6, soft=True)
