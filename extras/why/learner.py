@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from extras.why.replay import Batch
 from pathfinder.core.params import Train
 from pathfinder.models.tokens import LabelIds
-from pathfinder.training.examples import Example, Targets, plan_steps
+from pathfinder.training.examples import Example, Targets, plan_trees
 from pathfinder.training.objective import batch_of
 from pathfinder.tree.attention import read_logits
 from pathfinder.tree.packing import pack
@@ -40,12 +40,7 @@ class TreeLearner:
         self._firsts = np.cumsum([0, *(example.records for example in examples)])
         self._parameters = [p for p in network.parameters() if p.requires_grad]
         self._start = flat(self._parameters)
-        self.plan = plan_steps(
-            [e.samples for e in examples],
-            settings.batch_samples,
-            settings.epochs,
-            settings.seed if seed is None else seed,
-        )
+        self.plan = plan_trees(examples, settings if seed is None else settings.model_copy(update={"seed": seed}))
 
     @property
     def steps(self) -> int:

@@ -199,6 +199,7 @@ class Train(Section):
     schedule: Literal["cosine", "linear", "constant"]
     warmup_ratio: Share
     epochs: PositiveFloat
+    steps: NonNegativeInt
     batch_samples: PositiveInt
     token_budget: PositiveInt
     max_grad_norm: PositiveFloat
@@ -215,6 +216,10 @@ class Train(Section):
 
     @model_validator(mode="after")
     def _devices_have_equal_shares(self) -> Train:
+        if self.weighting == "device" and self.steps:
+            raise ValueError(
+                f"steps {self.steps}: weighting `device` has the published number of steps; set steps to 0"
+            )
         if self.weighting == "device" and self.batch_samples % (DEVICES * AT_ONCE):
             raise ValueError(
                 f"batch_samples {self.batch_samples} is not a multiple of {DEVICES * AT_ONCE}, which weighting "

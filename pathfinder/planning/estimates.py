@@ -127,13 +127,17 @@ def _train(params: Params, device: Device, shape: Shape) -> Estimate:
     processes, _ = launch.division(train.launch, device.cards)
     passes = 4 if train.lora.rank else 6  # operations per parameter and token: frozen weights have no gradients
     passes += 2 if train.gradient_checkpointing else 0
-    tokens = spent = 0.0  # in all processes, and waiting for the largest passes included
+    tokens = spent = learnt = 0.0  # in all processes; the last two with the waiting for the largest passes
     for run in map(parse_run, params.runs):
         trees = trees_of(params, run.mix)
-        epoch = records_of(params, run.mix) * (1 - params.build.test_share) * trees.tokens_per_record
+        records = records_of(params, run.mix) * (1 - params.build.test_share)
+        epochs = train.steps * train.batch_samples / 2 / records if train.steps else train.epochs
+        epoch = records * trees.tokens_per_record
         tokens += epoch
-        spent += epoch / busy_share(trees, train.batch_samples / 2, processes, train.token_budget)
-    work = passes * shape.parameters * spent * train.epochs
+        waited = epoch / busy_share(trees, train.batch_samples / 2, processes, train.token_budget)
+        spent += waited
+        learnt += waited * epochs
+    work = passes * shape.parameters * learnt
     hours = work / (processes * LEARN_SHARE * 1e12 * card_of(device).tflops) / 3600
     used = f", {processes} processes {tokens / spent:.0%} busy" if processes > 1 else ""
     return Estimate("train", hours, basis=f"{len(params.runs)} runs, {tokens / 1e6:,.0f} M tokens per epoch{used}")

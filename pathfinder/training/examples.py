@@ -7,7 +7,6 @@ then that share of ``<+>`` and the rest of ``<->``. A share of 0 or 1 gives exac
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -20,6 +19,7 @@ import polars as pl
 from ground.io import DataError
 from ground.progress import Progress
 from pathfinder.core.labels import CORRECTNESS, OPTIMALITY, PREDICTED, STEP_LABELS
+from pathfinder.core.params import Train
 from pathfinder.core.prompts import ERROR_FREE
 from pathfinder.tree.passes import Encoded, Pass, Prompter, Query
 from pathfinder.tree.tree import Tree
@@ -197,13 +197,27 @@ def _soft_share(branch: dict[str, Any], hard: float) -> float:
     return float(value)
 
 
-def plan_steps(samples: Sequence[int], batch_samples: int, epochs: float, seed: int) -> list[list[int]]:
-    """The examples of each optimiser step: seeded shuffles, filled up to ``batch_samples`` published samples.
+def plan_trees(examples: Sequence[Example], settings: Train) -> list[list[int]]:
+    """The examples of each optimiser step, which holds equally many records in every variant.
 
-    ``samples`` is the number of samples per example. A fractional last epoch ends after that share of its steps.
+    A record counts as the two samples that the published training makes of it for ``full``.
+    """
+    samples = [2 * example.records for example in examples]
+    return plan_steps(samples, settings.batch_samples, settings.epochs, settings.seed, settings.steps)
+
+
+def plan_steps(
+    samples: Sequence[int], batch_samples: int, epochs: float, seed: int, exactly: int = 0
+) -> list[list[int]]:
+    """The examples of each optimiser step: seeded shuffles, filled up to ``batch_samples`` samples.
+
+    ``samples`` is the number of samples per example. A fractional last epoch ends after that share of its steps. With
+    ``exactly`` so many steps, the plan takes as many epochs as they need.
     """
     steps: list[list[int]] = []
-    for epoch in range(math.ceil(epochs)):
+    for epoch in itertools.count():
+        if len(steps) >= exactly if exactly else epoch >= epochs:
+            break
         order = np.random.default_rng([seed, epoch]).permutation(len(samples)).tolist()
         made: list[list[int]] = [[]]
         filled = 0
@@ -213,6 +227,6 @@ def plan_steps(samples: Sequence[int], batch_samples: int, epochs: float, seed: 
                 filled = 0
             made[-1].append(item)
             filled += samples[item]
-        share = min(1.0, epochs - epoch)
+        share = 1.0 if exactly else min(1.0, epochs - epoch)
         steps += made[: max(1, round(share * len(made)))]
-    return steps
+    return steps[:exactly] if exactly else steps

@@ -28,7 +28,7 @@ from ground.progress import Progress
 from pathfinder.core.params import Train
 from pathfinder.models.shapes import shape_of
 from pathfinder.training import checkpoints
-from pathfinder.training.examples import Example, plan_steps
+from pathfinder.training.examples import Example, plan_trees
 from pathfinder.training.objective import batch_of, evaluate, summed_loss
 from pathfinder.training.published import plan_samples, weigh
 from pathfinder.training.throughput import Throughput
@@ -61,7 +61,7 @@ def plan_of(examples: Sequence[Example], settings: Train) -> list[list[int]]:
     if settings.weighting == "device":
         lengths = [len(example.tree) for example in examples]
         return plan_samples(lengths, settings.batch_samples, settings.epochs, settings.seed)
-    return plan_steps([e.samples for e in examples], settings.batch_samples, settings.epochs, settings.seed)
+    return plan_trees(examples, settings)
 
 
 def fit(

@@ -96,6 +96,9 @@ def test_published_batches_have_equal_shares_of_a_step(root: Path, tmp_path: Pat
     changed["train"]["batch_samples"] = 40
     with pytest.raises(DataError, match=r"train: .*batch_samples 40 is not a multiple of 16"):
         load_params(write(tmp_path, changed))
+    changed["train"] |= {"batch_samples": 48, "steps": 9}
+    with pytest.raises(DataError, match=r"train: .*steps 9: weighting `device` has the published number"):
+        load_params(write(tmp_path, changed))
 
 
 @pytest.mark.parametrize("written", ["1e-5", "1e-05", "1E-5", "1.0e-5"])

@@ -26,7 +26,7 @@ GPU_PROFILES = [
     "paper-nodes",
     "paper-official",
 ]
-PROFILES = [*GPU_PROFILES, "quickstart", "replica", "replica-small", "sample", "seeds"]
+PROFILES = [*GPU_PROFILES, "quickstart", "readings", "replica", "replica-small", "sample", "seeds"]
 
 
 @pytest.fixture

@@ -83,6 +83,7 @@ def settings(**changed: Any) -> Train:
         "schedule": "cosine",
         "warmup_ratio": 0.1,
         "epochs": 2.0,
+        "steps": 0,
         "batch_samples": 12,
         "token_budget": 4096,
         "max_grad_norm": 1.0,

@@ -9,11 +9,11 @@ from ground.io import DataError
 from pathfinder.core import prompts
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.records import SOFT_TREES, TREES
-from pathfinder.training.examples import gold_labels, plan_steps, read_examples
+from pathfinder.training.examples import gold_labels, plan_steps, plan_trees, read_examples
 from pathfinder.tree.packing import pack
 from pathfinder.tree.passes import Prompter, Query
 from tests.support.models import plain_tokenizer, separate_prompt
-from tests.support.training import branch, frame
+from tests.support.training import branch, frame, settings
 
 
 def test_counts_are_those_of_the_published_samples() -> None:
@@ -140,3 +140,16 @@ def test_plans_are_shuffled_filled_and_repeatable() -> None:
     assert all(sum(samples[i] for i in step) <= 10 for step in plan)
     assert len(plan_steps(samples, 10, 0.5, 7)) == pytest.approx(len(plan) / 4, abs=1)
     assert plan_steps([50, 50], 10, 1.0, 0) in ([[0], [1]], [[1], [0]])
+    assert plan_steps(samples, 10, 2.0, 7, exactly=len(plan) + 5)[: len(plan)] == plan
+    assert plan_steps(samples, 10, 2.0, 7, exactly=3) == plan[:3]
+
+
+@pytest.mark.parametrize("steps", [0, 7])
+def test_every_variant_takes_the_same_steps(steps: int) -> None:
+    found = {
+        tuple(map(tuple, plan_trees(read_examples(frame(6), Prompter(plain_tokenizer(), variant), 10**6), chosen)))
+        for variant in VARIANTS.values()
+        for chosen in [settings(steps=steps)]
+    }
+    assert len(found) == 1
+    assert len(found.pop()) == (steps or 12)
