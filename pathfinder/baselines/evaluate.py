@@ -23,6 +23,7 @@ from pathfinder.benchmarks.evaluation import BenchmarkName, ProcessBenchEvaluati
 from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.params import Params, Score
 from pathfinder.core.prompts import FIRST_LABELS
+from pathfinder.core.readings import OWN
 from pathfinder.core.steps import StepScore
 from pathfinder.engines.workers import Chunk, OnDone, Work, chunk_folder
 from pathfinder.models.folders import open_model
@@ -84,12 +85,15 @@ def evaluate(system: System, model: Path, benchmark: BenchmarkName, data: Path, 
     rows = evaluation.rows(answers, columns)
     others: dict[str, Any] = {"system": system.name, "titles": list(system.titles)}
     others["decision"] = {convention: asdict(method.rule) for convention, method in methods.items()}
+    judges_redundancy = any(step.redundancy is not None for steps in scores[AUTHORS] for step in steps)
+    others |= evaluation.both_rules(answers[list(methods)[-1]], INTERVALS)
+    others["reading"] = "soundness" if judges_redundancy else OWN  # of the authors' rule, which has the main figures
     others["too_long"] = {convention: found.count([]) for convention, found in scores.items()}
     if isinstance(evaluation, ProcessBenchEvaluation):
         rule = methods[AUTHORS].rule
         judged = [rule.judged([step.reward for step in steps]) or None for steps in scores[AUTHORS]]
         others["thresholds"] = sweep(evaluation.items, judged).summary(rule.threshold)
-    return finish(evaluation, system.name, rows, evaluation.metrics(answers, INTERVALS, **others))
+    return finish(evaluation, system.name, rows, evaluation.metrics(answers, INTERVALS, "rules", **others))
 
 
 def _methods(system: System, benchmark: BenchmarkName) -> dict[Convention, Method]:

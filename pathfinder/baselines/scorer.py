@@ -95,7 +95,7 @@ class BaselineScorer:
         read = hidden.index_select(0, batch.reads)
         found = self._head(read if read.dtype == torch.float64 else read.float()).double()
         rows = found.reshape(len(read), -1).tolist()
-        return [StepScore({}, reward, redundancy=rest[0] if rest else None) for reward, *rest in rows]
+        return [StepScore({}, reward, redundancy=rest[0] if rest else None, means=None) for reward, *rest in rows]
 
     def rounds(self) -> RoundScorer:
         """A scorer of candidates for one search; nothing is cached between rounds."""

@@ -1,10 +1,10 @@
 """Evaluate a PRM or a chat model on the benchmarks.
 
-On ProcessBench and PRMBench, a PathFinder-PRM gives a row by each of its rules: "both" passes, "pass1" only and, on
-PRMBench, "official" with the published prompt. A published PRM gives the rule of its "authors" and, if the benchmark's
-evaluator uses it differently, the rule of the "benchmark". A chat model that judges whole solutions gives the
-"repaired" and the "official" reading of its answers. The modules ``search`` and ``rows`` have the rules of the search
-and the rows.
+On ProcessBench and PRMBench, a PathFinder-PRM gives a row by each of its readings (``core.readings``), the benchmark's
+own first, and on PRMBench by "official", the labels under the published prompt. A published PRM gives the rule of its
+"authors" and, if the benchmark's evaluator uses it differently, the rule of the "benchmark". A chat model that judges
+whole solutions gives rows by the "repaired" and the "official" rules for its answers. The modules ``search`` and
+``rows`` have the rules of the search and the rows.
 
 Finished chunks of solutions are kept in ``.pathfinder/bench`` until the last row is made, so the same command resumes
 after an interruption. The answers of chat models are kept for good, because they cost money.
@@ -29,14 +29,14 @@ from pathfinder.core.params import CriticSettings, Preset, Score
 from pathfinder.core.steps import Verdicts
 from pathfinder.engines.workers import STATE, Job, chunk_folder
 from pathfinder.judge.critics import Critic, ask
-from pathfinder.prm.evaluate import RULES, ScoreJob, Scores, score_chunks, verdicts, workers_of
+from pathfinder.prm.evaluate import OFFICIAL, ScoreJob, Scores, readings_on, score_chunks, verdicts, workers_of
 from pathfinder.prm.steps import preset_of
 from pathfinder.tree.passes import Mode
 
 Name = Literal["processbench", "prmbench", "search"]
 BENCHMARKS: dict[str, Name] = {name: name for name in get_args(Name)}
-RULE_OF_PAPER = {"processbench": "pass1", "prmbench": "official"}
-"""The rules of the paper's figures of its own models: the published runners read only the labels."""
+RULE_OF_PAPER = {"processbench": "soundness", "prmbench": OFFICIAL}
+"""The rules of the paper's figures of its own models: the published runners read only the error labels."""
 Evaluation = ProcessBenchEvaluation | PRMBenchEvaluation
 
 
@@ -119,10 +119,8 @@ def bench_critic(
     rows: list[Row] = []
     for evaluation in [selection.read(name) for name in names if name != "search"]:
         asked = ask(critic, evaluation, settings, served)
-        readings: tuple[Preset, ...] = ("repaired", "official")
-        answers: dict[str, list[Any]] = {
-            rule: [answer for _, answer in asked.read(evaluation, rule)] for rule in readings
-        }
+        rules: tuple[Preset, ...] = ("repaired", "official")
+        answers: dict[str, list[Any]] = {rule: [answer for _, answer in asked.read(evaluation, rule)] for rule in rules}
         rows += selection.rows(evaluation, answers, Paper(critic.titles, "official"))
     return rows
 
@@ -140,10 +138,11 @@ Judged = Iterator[tuple[str, list[Verdicts]]]
 
 def _ours(model: Named, evaluation: Evaluation, scoring: Score, kept: str) -> Judged:
     scores = _scored(model, evaluation, scoring, kept, "default", Mode.BOTH)
-    for rule in RULES[evaluation.benchmark]:
-        if rule == "official":
-            scores = _scored(model, evaluation, scoring, kept, preset_of("prmbench", "official"), Mode.FIRST)
-        yield rule, verdicts(scores, rule)
+    for reading in readings_on(evaluation.benchmark, model.model.variant):
+        yield reading, verdicts(scores, reading)
+    if evaluation.benchmark == "prmbench":
+        scores = _scored(model, evaluation, scoring, kept, preset_of("prmbench", "official"), Mode.FIRST)
+        yield OFFICIAL, verdicts(scores, OFFICIAL)
 
 
 def _scored(model: Named, evaluation: Evaluation, scoring: Score, kept: str, preset: str, mode: Mode) -> Scores:

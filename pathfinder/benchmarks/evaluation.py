@@ -1,7 +1,7 @@
 """One frame for every system on ProcessBench and PRMBench: our PRMs, published PRMs and LLM judges.
 
     evaluation = read_evaluation("processbench", folder, limit)
-    answers = {"both": evaluation.answers(verdicts)}  # a list of answers per decision rule, the main rule first
+    answers = {"soundness": evaluation.answers(verdicts)}  # a list of answers per reading, the main one first
     evaluation.write("full", evaluation.rows(answers, columns), evaluation.metrics(answers, report))
 
 An answer to a ProcessBench item is the index of the first incorrect step, -1 for none. An answer to a PRMBench item is
@@ -23,6 +23,7 @@ from pathfinder.benchmarks.metrics import Evaluated, PRMBench, ProcessBench
 from pathfinder.benchmarks.readers import Loaded, PRMBenchItem, ProcessBenchItem, read_prmbench, read_processbench
 from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import Report
+from pathfinder.core.readings import DEFINITION
 from pathfinder.core.steps import Solution, Verdicts
 
 BenchmarkName = Literal["processbench", "prmbench"]
@@ -79,20 +80,33 @@ class Evaluation(ABC, Generic[Item, Answer]):
             for number, (item, more) in enumerate(zip(self.items, columns, strict=True))
         ]
 
-    def metrics(self, rules: Mapping[str, Sequence[Answer | None]], report: Report, **others: Any) -> Evaluated:
-        """Compute the metrics of all decision rules and of the trivial predictors, in percent.
+    def metrics(
+        self,
+        rules: Mapping[str, Sequence[Answer | None]],
+        report: Report,
+        kind: Literal["readings", "rules"] = "readings",
+        **others: Any,
+    ) -> Evaluated:
+        """Compute the metrics of all readings or decision rules and of the trivial predictors, in percent.
 
-        The first rule's figures are at the top level, every rule's under ``rules``. ``others`` are further keys.
+        The first rule's figures are at the top level, every rule's under ``kind``. ``others`` are further keys.
         """
         figures = {rule: self._figures(answers, report) for rule, answers in rules.items()}
         main, answers = next(iter(rules.items()))
         trivial = self._metric.trivial_predictors(self.items, report)
-        whole = self._summary(figures[main], answers) | {"rules": figures, "baselines": trivial}
+        whole = self._summary(figures[main], answers) | {kind: figures, "baselines": trivial}
         return self._form.model_validate(whole | others)
 
     def summary(self, answers: Sequence[Answer | None], report: Report, **others: Any) -> Evaluated:
-        """Compute the metrics of a system with a single rule: figures, interval, accounting and defects."""
-        return self._form.model_validate(self._summary(self._figures(answers, report), answers) | others)
+        """Compute the metrics of a judge, which looks for errors: figures, interval, accounting and defects."""
+        whole = self._summary(self._figures(answers, report), answers) | {"reading": "soundness"}
+        whole |= self.both_rules(answers, report)
+        return self._form.model_validate(whole | others)
+
+    def both_rules(self, answers: Sequence[Answer | None], report: Report) -> dict[str, Any]:
+        """``{"readings": …}`` with the figures under both rules of PRMBench, for a system that judges redundancy."""
+        del answers, report
+        return {}
 
     def official(self, answers: Sequence[Answer | None]) -> Evaluated:
         """Compute the figures with the published evaluator's arithmetic, without details."""
@@ -100,12 +114,13 @@ class Evaluation(ABC, Generic[Item, Answer]):
         return self._form.model_validate({name: value for name, value in figures.items() if name != "details"})
 
     def headline(self, system: str, metrics: Evaluated) -> str:
-        """Format the main metric, its interval, and the other rules' and the paper's values as one line."""
+        """Format the main metric with its reading and interval, and the values of other readings and of the paper."""
         low, high = metrics.interval or (nan, nan)
-        others = {rule: figures.headline for rule, figures in list(metrics.rules.items())[1:]}
+        others = {rule: figures.headline for rule, figures in list((metrics.rules or metrics.readings).items())[1:]}
         others |= {"paper": metrics.published.get(self.headline_key)}
         note = ", ".join(f"{name} {value:.1f}" for name, value in others.items() if value is not None)
-        line = f"{self.benchmark} {system}: {self._headline_title} {metrics.headline:.1f} [{low:.1f}, {high:.1f}]"
+        by = f" by {metrics.reading}" if metrics.reading else ""
+        line = f"{self.benchmark} {system}: {self._headline_title}{by} {metrics.headline:.1f} [{low:.1f}, {high:.1f}]"
         line = f"{line} ({note})" if note else line
         if isinstance(metrics, ProcessBench) and metrics.defects.get("missing_subset"):
             line += f"; only over {', '.join(metrics.subsets)}, because the folder lacks the other subsets"
@@ -173,6 +188,16 @@ class PRMBenchEvaluation(Evaluation[PRMBenchItem, Verdicts]):
         return {
             item.key: None if answer is None else prmbench.decisive(answer, item.classification)
             for item, answer in zip(self.items, answers, strict=True)
+        }
+
+    def both_rules(self, answers: Sequence[Verdicts | None], report: Report) -> dict[str, Any]:
+        """The figures by definition, and by the labels of correctness alone, as for a system without redundancy."""
+        if not any(answer is not None and answer.redundant is not None for answer in answers):
+            return {}
+        correct = [None if answer is None else Verdicts(answer.correct) for answer in answers]
+        return {
+            "reading": DEFINITION,
+            "readings": {DEFINITION: self._figures(answers, report), "soundness": self._figures(correct, report)},
         }
 
     def _answer(self, verdicts: Verdicts) -> Verdicts:

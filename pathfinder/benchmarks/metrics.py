@@ -72,11 +72,12 @@ class EarlyStop(Metrics):
 
 
 class ProcessBench(Evaluated):
-    """A system on ProcessBench, or one decision rule or baseline of it (the first two keys and ``interval``)."""
+    """A system on ProcessBench, or one reading or baseline of it (the first two keys and ``interval``)."""
 
     mean_f1: Figure
     subsets: dict[str, Subset] = {}
     baselines: Mapping[str, ProcessBench] = {}
+    readings: Mapping[str, ProcessBench] = {}
     rules: Mapping[str, ProcessBench] = {}
     official: ProcessBench | None = None
     generators: dict[str, Generator] = {}
@@ -105,12 +106,13 @@ class Auxiliary(Metrics):
 
 
 class PRMBench(Evaluated):
-    """A system on PRMBench, or one decision rule or baseline of it; ``overall`` is the PRMScore."""
+    """A system on PRMBench, or one reading or baseline of it; ``overall`` is the PRMScore."""
 
     overall: Figure
     classes: dict[str, Figure] = {}
     categories: dict[str, Figure] = {}
     baselines: Mapping[str, PRMBench] = {}
+    readings: Mapping[str, PRMBench] = {}
     rules: Mapping[str, PRMBench] = {}
     official: PRMBench | None = None
     details: Auxiliary | None = None

@@ -4,6 +4,10 @@ Correct steps are the positive class. A class scores the mean of both F1, and ``
 Categories are plain means. ``overall`` comes from the pooled counts of all classes, without the correct samples
 (PRMBench paper; published ``tasks/prmtest_classified/task.py`` and ``results_prm_bench.py``). Numbers are percent.
 
+The classes about redundancy ask for superfluous steps, the others for errors. So the benchmark reads quality there (one
+minus it is the redundancy) and soundness elsewhere. The published evaluator does so for systems that send labels of
+redundancy; for the others, it reads the labels of correctness in every class.
+
 Preset ``official`` keeps the published -1 for a share over nothing, which then enters F1 and averages (a predictor that
 is always wrong scores -100). ``repaired`` computes 2 TP / (2 TP + FP + FN), 0 over nothing, and ``None`` for other
 means over nothing.
@@ -14,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +28,7 @@ from pathfinder.benchmarks.bootstrap import reported_interval
 from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
 from pathfinder.core.params import Report
+from pathfinder.core.readings import DEFINITION
 from pathfinder.core.steps import Verdicts
 
 CATEGORIES: dict[str, tuple[str, ...]] = {
@@ -34,6 +39,8 @@ CATEGORIES: dict[str, tuple[str, ...]] = {
 REDUNDANCY = CATEGORIES["simplicity"]
 """Classes whose incorrect steps are superfluous; redundancy labels, if given, decide them."""
 MEANS = ("correct_step_acc", "wrong_step_acc", "total_step_acc", "first_error_acc", "similarity")
+READING: Final = DEFINITION
+"""The reading that the benchmark asks for, declared before any figure was seen: by class, as ``decisive`` reads."""
 _TOLERATED_GAP = 5  # the published evaluator refuses a file without predictions for this many items
 Labels = Sequence[bool]
 Counts = npt.NDArray[np.int64]

@@ -4,13 +4,16 @@ The F1 is the harmonic mean of the accuracies on solutions with and without an e
 subsets is plain. All numbers are percent (paper section 4.1; published ``run_eval_pathfinder_prm.py``). Degenerate
 cases are defined: an accuracy over no solution is 0, and so is the F1 of two zeros. Preset ``official`` is the
 published arithmetic, with ``None`` for its NaN in those cases.
+
+The benchmark asks for the earliest step with an error (arXiv 2412.06559), so it reads soundness. A step that is correct
+but leads nowhere has no error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +26,8 @@ from pathfinder.core.params import Report
 Key = tuple[str, str]
 """Subset and id of an item."""
 NO_ERROR = -1
+READING: Final = "soundness"
+"""The reading that the benchmark asks for, declared before any figure was seen."""
 Floats = npt.NDArray[np.float64]
 
 

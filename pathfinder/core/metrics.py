@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 
 from ground.io import DataError, write_json
 from ground.text import first_problem
+from pathfinder.core.readings import DECLARED
 
 
 def _as_given(value: Any, check: Any) -> Any:
@@ -79,8 +80,10 @@ class Agreement(Metrics):
 
 
 class Measured(Metrics):
-    """A system on a benchmark, in percent, with the figures of each decision rule (or of the whole, if it has one).
+    """A system on a benchmark, in percent, with its figures by each reading or decision rule.
 
+    ``reading`` names the reading of the main figures: the one that the benchmark declares or, if the system does not
+    have it, another one. ``readings`` has the figures by each, ``rules`` a published PRM's figures by each convention.
     ``kept`` counts the items, ``too_long`` the items without scores. ``official`` has the figures of the published rule
     in the published evaluator's arithmetic; ``preset`` selects the rule of the main figures.
     """
@@ -90,6 +93,8 @@ class Measured(Metrics):
     preset: str = ""
     kept: Whole | None = None
     too_long: Whole | Counts = 0  # of a published PRM: by convention
+    reading: str = ""
+    readings: Mapping[str, Measured] = {}
     rules: Mapping[str, Measured] = {}
     official: Measured | None = None
     baselines: Mapping[str, Measured] = {}
@@ -101,8 +106,8 @@ class Measured(Metrics):
 
     @property
     def by_default_rule(self) -> Measured:
-        """The figures of our default rule and grading, whichever rule the preset selects."""
-        return self.rules.get("both", self)
+        """The figures of the declared reading and our grading, whichever rule the preset selects."""
+        return next((self.readings[name] for name in DECLARED if name in self.readings), self)
 
     def score(self, column: str) -> float | None:
         """The main figure, or the score of a part by its name; ``None`` if it was not measured.

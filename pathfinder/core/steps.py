@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from pathfinder.core.labels import OPTIMALITY
 from pathfinder.core.prompts import FIRST_LABELS
+from pathfinder.core.readings import DEFINITION, Reading, error_labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +37,15 @@ class StepScore:
     """Probabilities of ``<+>``: ``first`` per first-pass label of the variant. Mode ``pass1`` leaves the reward NaN.
 
     ``other`` names a first-pass label at which the likeliest token is neither ``<+>`` nor ``<->``, if there is one.
-    ``redundancy`` is the probability that the step is superfluous, from a published PRM that predicts it.
+    ``redundancy`` is the probability that the step is superfluous, from a published PRM that predicts it. ``means`` is
+    the reading that the reward gives, None for the only score of a published PRM. ``core.readings`` explains them.
     """
 
     first: Mapping[str, float]
     reward: float
     other: str = field(default="", compare=False)
     redundancy: float | None = None
+    means: Reading | None = "quality"
 
     @property
     def labels(self) -> dict[str, bool]:
@@ -48,13 +53,43 @@ class StepScore:
         return {name: p >= 0.5 for name, p in self.first.items()}
 
     @property
+    def soundness(self) -> float | None:
+        """The probability of no error: the smaller of the error labels, or the validity of a published PRM."""
+        if errors := error_labels(self.first):
+            return min(errors.values())
+        return None if self.redundancy is None else self.reward
+
+    @property
+    def quality(self) -> float | None:
+        """The probability that the step has no error and is useful."""
+        if self.redundancy is not None:
+            return max(0.0, self.reward - self.redundancy)
+        return self.reward if self.means == "quality" and not math.isnan(self.reward) else None
+
+    @property
+    def optimality(self) -> float | None:
+        """The probability that the step is useful if it has no error; None for a step with a predicted error."""
+        if OPTIMALITY in self.first:
+            return self.first[OPTIMALITY]
+        if self.soundness is None or self.quality is None or self.has_error:
+            return None
+        return self.quality if self.redundancy is None else self.quality / self.soundness
+
+    def read(self, reading: str) -> float:
+        """The value of ``"soundness"`` or ``"quality"`` or, without it, the value that the score has."""
+        wanted, other = (self.soundness, self.quality) if reading == "soundness" else (self.quality, self.soundness)
+        found = other if wanted is None else wanted
+        return self.reward if found is None else found
+
+    @property
     def has_error(self) -> bool:
-        """True if any first-pass label is negative or, without subtasks, the reward is below one half."""
-        return not all(self.labels.values()) if self.first else self.reward < 0.5
+        """True if an error label is negative or, without error labels, the reward is below one half."""
+        return self.read("soundness") < 0.5
 
     def row(self) -> dict[str, float | None]:
         """The score in prediction files; None for a label that the variant does not have."""
-        return {**dict.fromkeys(FIRST_LABELS), **self.first, "reward": self.reward}
+        reward = None if math.isnan(self.reward) else self.reward
+        return {**dict.fromkeys(FIRST_LABELS), **self.first, "reward": reward}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +98,14 @@ class Verdicts:
 
     correct: Sequence[bool]
     redundant: Sequence[bool] | None = None
+
+
+def by_reading(steps: Sequence[StepScore], reading: str, threshold: float = 0.5) -> Verdicts:
+    """The verdicts by a reading; by definition, soundness decides on correctness and quality on redundancy."""
+    if reading != DEFINITION:
+        return Verdicts([step.read(reading) >= threshold for step in steps])
+    redundant = [step.read("quality") < threshold for step in steps]
+    return Verdicts([step.read("soundness") >= threshold for step in steps], redundant)
 
 
 RoundScorer = Callable[[Mapping[str, Candidates]], Mapping[str, Sequence[StepScore | None]]]

@@ -1,7 +1,9 @@
-"""PathFinder-PRM on whole benchmarks: ProcessBench and PRMBench by each decision rule, and step scores in chunks.
+"""PathFinder-PRM on whole benchmarks: ProcessBench and PRMBench by each reading, and step scores in chunks.
 
-Rule "both" calls a step correct by its reward, "pass1" by the labels of the first pass, and "official" by these labels
-under the published prompt of PRMBench. The chunks are computed by one or several processes (``engines.workers``).
+A step is correct by a reading if its value reaches the threshold (``core.readings``). The main figures follow the
+reading that the benchmark declares or, if the variant does not have it, the one that it has. Rule "official" reads the
+labels of the first pass under the published prompt of PRMBench. One or several processes compute the chunks
+(``engines.workers``).
 """
 
 from __future__ import annotations
@@ -18,10 +20,14 @@ from ground.io import digest_of, remove
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import BenchmarkName, Evaluation, PRMBenchEvaluation, ProcessBenchEvaluation
 from pathfinder.benchmarks.metrics import EarlyStop, Evaluated
+from pathfinder.benchmarks.prmbench import READING as PRMBENCH
+from pathfinder.benchmarks.processbench import READING as PROCESSBENCH
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.benchmarks.thresholds import sweep
 from pathfinder.core.params import Params, Score
-from pathfinder.core.steps import Solution, StepScore, Verdicts
+from pathfinder.core.prompts import Variant
+from pathfinder.core.readings import reading_for, readings_of
+from pathfinder.core.steps import Solution, StepScore, Verdicts, by_reading
 from pathfinder.engines.workers import STATE, Chunk, Job, OnDone, Work, Workers, chunk_folder
 from pathfinder.models.folders import open_model
 from pathfinder.models.footprint import require
@@ -30,18 +36,16 @@ from pathfinder.prm.steps import Stop, chunks, preset_of
 from pathfinder.tree.passes import Mode
 
 RAW = Path("artifacts/raw")
-RULES: dict[BenchmarkName, tuple[str, ...]] = {
-    "processbench": ("both", "pass1"),
-    "prmbench": ("both", "pass1", "official"),
-}
+OFFICIAL = "official"
 Scores = list[list[StepScore]]
 """The scores of each solution's steps; none for a solution that is longer than the model's context."""
 
 
-def is_correct(step: StepScore, rule: str, threshold: float = 0.5) -> bool:
-    """Return whether the rule calls the step correct; without first-pass labels the reward decides in every rule."""
-    decisive = (step.reward,) if rule == "both" else _probabilities(step).values()
-    return all(p >= threshold for p in decisive)
+def readings_on(benchmark: BenchmarkName, variant: Variant) -> tuple[str, ...]:
+    """The readings of a variant on a benchmark, the one of the main figures first."""
+    has = readings_of(variant)
+    main = reading_for(PRMBENCH if benchmark == "prmbench" else PROCESSBENCH, has)
+    return (main, *(reading for reading in ("soundness", "quality") if reading in has and reading != main))
 
 
 def _probabilities(step: StepScore) -> dict[str, float]:
@@ -49,12 +53,12 @@ def _probabilities(step: StepScore) -> dict[str, float]:
     return dict(step.first) if step.first else {"reward": step.reward}
 
 
-def until_both(count: int) -> Stop:
-    """Make the callback that stops each of ``count`` solutions once both rules of ProcessBench found an error."""
-    waiting = [set(RULES["processbench"]) for _ in range(count)]
+def until_all(count: int) -> Stop:
+    """Make the callback that stops each of ``count`` solutions once every reading found an error."""
+    waiting = [{"soundness", "quality"} for _ in range(count)]
 
     def stop(solution: int, step: StepScore) -> bool:
-        waiting[solution] -= {rule for rule in RULES["processbench"] if not is_correct(step, rule)}
+        waiting[solution] -= {reading for reading in waiting[solution] if step.read(reading) < 0.5}
         return not waiting[solution]
 
     return stop
@@ -65,29 +69,29 @@ def evaluate_processbench(name: str, params: Params) -> str:
 
     Raises ``DataError`` if ``name`` is neither, or if the model does not fit into memory.
     """
-    model_of(name)  # a wrong name is refused before anything is read
+    readings = readings_on("processbench", open_model(model_of(name)).variant)
     settings = params.processbench
     evaluation = ProcessBenchEvaluation(read_processbench(RAW / "processbench", settings.limit))
     solutions = evaluation.solutions
-    stop_of = until_both if settings.early_stop else None
+    stop_of = until_all if settings.early_stop else None
     scores = run_scores("processbench", name, solutions, params, stop_of, preset_of("processbench", settings.preset))
-    rules = RULES["processbench"] if settings.preset == "default" else RULES["processbench"][::-1]
-    answers = {rule: evaluation.answers(verdicts(scores, rule)) for rule in rules}
+    answers = {reading: evaluation.answers(verdicts(scores, reading)) for reading in readings}
     rows = evaluation.rows(answers, [{"steps": [step.row() for step in steps]} for steps in scores])
-    others: dict[str, Any] = {"preset": settings.preset, "too_long": scores.count([])} | titles_of(name)
+    others: dict[str, Any] = {"preset": settings.preset, "reading": readings[0], "too_long": scores.count([])}
+    others |= titles_of(name)
     if settings.early_stop:
         steps = sum(len(solution.steps) for solution in solutions)
         others["early_stop"] = EarlyStop(steps=steps, scored=sum(map(len, scores)))
     else:
-        rewards = [[step.reward for step in steps] or None for steps in scores]
-        others["thresholds"] = sweep(evaluation.items, rewards).summary()
-    metrics = evaluation.metrics(answers, INTERVALS, official=evaluation.official(answers["pass1"]), **others)
+        values = [[step.read(readings[0]) for step in steps] or None for steps in scores]
+        others["thresholds"] = sweep(evaluation.items, values).summary()
+    metrics = evaluation.metrics(answers, INTERVALS, official=evaluation.official(answers[readings[0]]), **others)
     return finish(evaluation, name, rows, metrics)
 
 
 def evaluate_prmbench(name: str, params: Params) -> str:
     """Evaluate a run or a checkpoint as ``evaluate_processbench`` does; raises the same errors."""
-    model_of(name)
+    readings = readings_on("prmbench", open_model(model_of(name)).variant)
     settings = params.prmbench
     evaluation = PRMBenchEvaluation(read_prmbench(RAW / "prmbench", settings.limit))
     solutions = evaluation.solutions
@@ -95,30 +99,34 @@ def evaluate_prmbench(name: str, params: Params) -> str:
     official = run_scores(
         "prmbench", name, solutions, params, preset=preset_of("prmbench", "official"), mode=Mode.FIRST
     )
-    both, pass1, published = RULES["prmbench"]
+    rules = (*readings, OFFICIAL) if settings.preset == "default" else (OFFICIAL, *readings)
     answers = {
-        rule: evaluation.answers(verdicts(official if rule == published else scores, rule, settings.threshold))
-        for rule in ((both, pass1, published) if settings.preset == "default" else (published, both, pass1))
+        rule: evaluation.answers(verdicts(official if rule == OFFICIAL else scores, rule, settings.threshold))
+        for rule in rules
     }
     columns = [
         {"steps": [step.row() for step in steps], "steps_official": [_probabilities(step) for step in alone]}
         for steps, alone in zip(scores, official, strict=True)
     ]
     rows = evaluation.rows(answers, columns)
+    others: dict[str, Any] = titles_of(name)
     metrics = evaluation.metrics(
         answers,
         INTERVALS,
-        official=evaluation.official(answers[published]),
+        official=evaluation.official(answers[OFFICIAL]),
         preset=settings.preset,
+        reading=readings[0] if settings.preset == "default" else reading_for("soundness", readings),
         too_long=scores.count([]),
-        **titles_of(name),
+        **others,
     )
     return finish(evaluation, name, rows, metrics)
 
 
 def verdicts(scores: Scores, rule: str, threshold: float = 0.5) -> list[Verdicts]:
-    """The rule's verdicts on each solution's steps."""
-    return [Verdicts([is_correct(step, rule, threshold) for step in steps]) for steps in scores]
+    """The verdicts on each solution's steps by a reading, or by "official": every label of the first pass."""
+    if rule == OFFICIAL:
+        return [Verdicts([min(_probabilities(step).values()) >= threshold for step in steps]) for steps in scores]
+    return [by_reading(steps, rule, threshold) for steps in scores]
 
 
 StopOf = Callable[[int], Stop]
@@ -207,16 +215,20 @@ def decisive(settings: Score) -> dict[str, Any]:
 
 
 def scores_to_json(scores: Sequence[StepScore]) -> list[Any]:
-    """``[[[label, probability] …], reward or null, redundancy or null]`` per step; equal floats after a round trip."""
+    """``[[[label, probability] …], reward or null, redundancy or null, means]`` per step.
+
+    Floats are equal after a round trip.
+    """
     rewards = [None if math.isnan(score.reward) else score.reward for score in scores]
     return [
-        [list(score.first.items()), reward, score.redundancy] for score, reward in zip(scores, rewards, strict=True)
+        [list(score.first.items()), reward, score.redundancy, score.means]
+        for score, reward in zip(scores, rewards, strict=True)
     ]
 
 
 def scores_from_json(value: Sequence[Any]) -> list[StepScore]:
     """The opposite of ``scores_to_json``."""
     return [
-        StepScore(dict(first), math.nan if reward is None else reward, redundancy=redundancy)
-        for first, reward, redundancy in value
+        StepScore(dict(first), math.nan if reward is None else reward, redundancy=redundancy, means=means)
+        for first, reward, redundancy, means in value
     ]

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Literal, NoReturn
 from ground.io import DataError
 from ground.text import printable
 from pathfinder.core.given import first_character, open_given, rows_in, text_in
-from pathfinder.core.steps import Solution, StepScore
+from pathfinder.core.readings import DEFINITION
+from pathfinder.core.steps import Solution, StepScore, by_reading
 
 Form = Literal["processbench", "prmbench"]
 """Prediction files that can be written."""
@@ -194,16 +195,20 @@ def _solution(row: Any, place: str) -> Solution:
 
 
 def prediction(form: Form, solution: Solution, scores: Sequence[StepScore]) -> dict[str, Any]:
-    """The row of a prediction file that ``pathfinder grade`` reads, by the rule of the benchmark's stage.
+    """The row of a prediction file that ``pathfinder grade`` reads, by the reading that the benchmark declares.
 
-    A step is incorrect if its reward is below one half or, in mode "pass1", if a label is negative. ProcessBench's
-    subset is the part of the id before its last hyphen.
+    A score without that reading is read by what it has. ProcessBench's subset is the part of the id before its last
+    hyphen.
     """
-    verdicts = [not step.has_error if math.isnan(step.reward) else step.reward >= 0.5 for step in scores]
     if form == "prmbench":
-        labels = {"scores": {"step_level_validity_labels": verdicts}}
-        return {"idx": solution.id, **labels} if scores else {"idx": solution.id, "scores": {}, "validity": False}
-    found = next((place for place, is_correct in enumerate(verdicts) if not is_correct), -1)
+        has_both = all(step.soundness is not None and step.quality is not None for step in scores)
+        verdicts = by_reading(scores, DEFINITION if has_both else "soundness")
+        labels = {"step_level_validity_labels": verdicts.correct}
+        labels |= {} if verdicts.redundant is None else {"step_level_redundancy_labels": verdicts.redundant}
+        invalid = {"idx": solution.id, "scores": {}, "validity": False}
+        return {"idx": solution.id, "scores": labels} if scores else invalid
+    verdicts = by_reading(scores, "soundness")
+    found = next((place for place, is_correct in enumerate(verdicts.correct) if not is_correct), -1)
     subset = solution.id.rpartition("-")[0]
     return {"subset": subset, "id": solution.id, "prediction": found if scores else None}
 

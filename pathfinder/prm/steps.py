@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from ground.io import DataError
-from pathfinder.core.labels import CORRECTNESS
+from pathfinder.core.labels import CORRECTNESS, OPTIMALITY
 from pathfinder.core.params import BenchmarkPreset
+from pathfinder.core.readings import Reading
 from pathfinder.core.steps import Candidates, Solution, StepScore
 from pathfinder.models.folders import OpenedModel
 from pathfinder.tree.passes import PRESETS, Mode, Place, Prompter, Query, expected_reward, passes_for
@@ -111,8 +112,9 @@ def step_score(
             probabilities[labels[mark]] = positive(given, mark)
     reward = probabilities.pop(CORRECTNESS, math.nan)
     if CORRECTNESS not in labels:
-        reward = math.prod(probabilities.values())
-    elif mode is Mode.ALL:
+        means: Reading = "quality" if OPTIMALITY in labels else "soundness"
+        return StepScore(probabilities, math.prod(probabilities.values()), other, means=means)
+    if mode is Mode.ALL:
         reward = expected_reward(prompter.passes, positive)
     return StepScore(probabilities, reward, other)
 

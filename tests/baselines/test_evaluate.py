@@ -91,6 +91,13 @@ def test_redundancy_in_predictions_metrics_and_bench(project: Path) -> None:
     for (rule, figures), found in zip(metrics["rules"].items(), labels.values(), strict=True):
         assert evaluate(items, found)["classes"] == figures["classes"], rule
     assert metrics["rules"]["benchmark"]["classes"] != metrics["rules"]["authors"]["classes"]
+    assert (metrics["reading"], metrics["readings"]["definition"]) == ("soundness", metrics["rules"]["benchmark"])
+    changed = {
+        name
+        for name, value in metrics["readings"]["soundness"]["classes"].items()
+        if value != metrics["readings"]["definition"]["classes"][name]
+    }
+    assert changed <= {"redundency", "circular"}, "the correctness labels of a system that also judges redundancy"
     asked = ["--system", "reasoneval", "--on", "prmbench", "--limit", "3", "--json"]
     done = CliRunner().invoke(app, ["bench", "artifacts/raw/models/reasoneval", *asked])
     assert done.exit_code == 0, done.output

@@ -50,24 +50,27 @@ def verdicts(count: int) -> list[Verdicts]:
 
 def test_processbench_answers_rows_and_metrics(folder: Path) -> None:
     evaluation = ProcessBenchEvaluation(read_processbench(folder))
-    answers = {"both": evaluation.answers(verdicts(6)), "pass1": evaluation.answers([FINE] * 6)}
-    assert answers["both"] == [-1, 0, 1, 2, None, -1]
+    answers = {"soundness": evaluation.answers(verdicts(6)), "quality": evaluation.answers([FINE] * 6)}
+    assert answers["soundness"] == [-1, 0, 1, 2, None, -1]
     rows = evaluation.rows(answers, [{"votes": place} for place in range(6)])
-    keys = ["subset", "id", "prediction", "prediction_pass1", "label", "votes"]
+    keys = ["subset", "id", "prediction", "prediction_quality", "label", "votes"]
     assert list(rows[2]) == keys
     assert list(rows[2].values()) == ["math", "math-2", 1, -1, 2, 2]
     metrics = evaluation.metrics(answers, REPORT).as_json()
-    by_key = {item.key: answer for item, answer in zip(evaluation.items, answers["both"], strict=True)}
+    by_key = {item.key: answer for item, answer in zip(evaluation.items, answers["soundness"], strict=True)}
     figures = processbench.with_interval(evaluation.items, by_key, REPORT)
-    assert metrics["rules"]["both"] == figures
-    assert metrics["rules"]["pass1"] != figures
+    assert metrics["readings"]["soundness"] == figures
+    assert metrics["readings"]["quality"] != figures
     assert figures.items() <= metrics.items(), "the first rule is the main one"
     assert metrics["baselines"] == processbench.trivial_predictors(evaluation.items, REPORT)
     assert metrics["generators"] == processbench.by_generator(evaluation.items, by_key)
     assert (metrics["read"], metrics["kept"], metrics["defects"]) == (6, 6, evaluation.loaded.defects)
-    summary = evaluation.summary(answers["both"], REPORT).as_json()
-    assert summary == {name: value for name, value in metrics.items() if name not in ("rules", "baselines")}
-    assert evaluation.official(answers["both"]).as_json() == processbench.evaluate(evaluation.items, by_key, "official")
+    summary = evaluation.summary(answers["soundness"], REPORT).as_json()
+    shared = {name: value for name, value in metrics.items() if name not in ("readings", "baselines")}
+    assert summary == shared | {"reading": "soundness"}
+    assert evaluation.official(answers["soundness"]).as_json() == processbench.evaluate(
+        evaluation.items, by_key, "official"
+    )
 
 
 def test_prmbench_answers_rows_and_metrics(folder: Path) -> None:
@@ -82,7 +85,7 @@ def test_prmbench_answers_rows_and_metrics(folder: Path) -> None:
     assert answered["scores"] == {key: [False, True, True], f"{key}_benchmark": [True] * 3}
     assert list(silent) == ["idx", "classification", "scores", "steps", "validity"]
     assert (silent["scores"], silent["validity"]) == ({f"{key}_benchmark": [True] * 3}, False)
-    metrics = evaluation.metrics(answers, REPORT).as_json()
+    metrics = evaluation.metrics(answers, REPORT, "rules").as_json()
     pairs = zip(evaluation.items, answers["authors"], strict=True)
     by_key = {item.key: answer.correct if answer else None for item, answer in pairs}
     figures = prmbench.with_interval(evaluation.items, by_key, REPORT)
@@ -114,7 +117,7 @@ def test_redundancy_decides_its_classes_in_every_form(folder: Path) -> None:
         names[1]: [True, False, False],
         f"{names[0]}_authors": [True] * 3,
     }
-    metrics = evaluation.metrics(answers, REPORT)
+    metrics = evaluation.metrics(answers, REPORT, "rules")
     assert metrics.headline == prmbench.with_interval(evaluation.items, wanted, REPORT)["overall"]
     assert metrics.headline != metrics.rules["authors"].headline
     evaluation.write("full", rows, metrics)
@@ -125,7 +128,7 @@ def test_redundancy_decides_its_classes_in_every_form(folder: Path) -> None:
 @pytest.mark.parametrize("benchmark", ["processbench", "prmbench"])
 def test_written_predictions_grade_to_the_written_metrics(folder: Path, benchmark: Any) -> None:
     evaluation = read_evaluation(benchmark, folder)
-    answers: dict[str, list[Any]] = {"both": evaluation.answers(verdicts(len(evaluation.items)))}
+    answers: dict[str, list[Any]] = {"soundness": evaluation.answers(verdicts(len(evaluation.items)))}
     rows = evaluation.rows(answers, [{}] * len(evaluation.items))
     evaluation.write("full", rows, evaluation.metrics(answers, REPORT))
     metrics = read_json(Path("metrics", benchmark, "full.json"))
@@ -144,16 +147,17 @@ def test_items_and_limits_are_the_readers(folder: Path) -> None:
 def test_answers_and_columns_must_match_the_items(folder: Path) -> None:
     evaluation = ProcessBenchEvaluation(read_processbench(folder))
     with pytest.raises(ValueError, match="shorter"):
-        evaluation.metrics({"both": [0]}, REPORT)
+        evaluation.metrics({"soundness": [0]}, REPORT)
     with pytest.raises(ValueError, match="shorter"):
-        evaluation.rows({"both": [0] * 6}, [{}])
+        evaluation.rows({"soundness": [0] * 6}, [{}])
 
 
 def test_headline(folder: Path) -> None:
     evaluation = read_evaluation("processbench", folder)
     metrics = ProcessBench(mean_f1=50.04, interval=[40, 60.06])
     assert evaluation.headline("full", metrics) == "processbench full: mean F1 50.0 [40.0, 60.1]"
-    rules = {"both": ProcessBench(mean_f1=50.04), "pass1": ProcessBench(mean_f1=48)}
-    metrics = ProcessBench(mean_f1=50.04, interval=[40, 60.06], rules=rules, published={"mean_f1": 69.5})
-    line = "processbench full: mean F1 50.0 [40.0, 60.1] (pass1 48.0, paper 69.5)"
+    rules = {"soundness": ProcessBench(mean_f1=50.04), "quality": ProcessBench(mean_f1=48)}
+    given: dict[str, Any] = {"reading": "soundness", "readings": rules, "published": {"mean_f1": 69.5}}
+    metrics = ProcessBench(mean_f1=50.04, interval=[40, 60.06], **given)
+    line = "processbench full: mean F1 by soundness 50.0 [40.0, 60.1] (quality 48.0, paper 69.5)"
     assert evaluation.headline("full", metrics) == line

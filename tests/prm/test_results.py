@@ -111,9 +111,9 @@ def test_predictions_follow_the_benchmarks_rules() -> None:
     found = [
         prediction("processbench", solution, scores)["prediction"] for scores in ([fine, doubted], [fine, fine], [])
     ]
-    assert found == [1, -1, None]
+    assert found == [-1, -1, None], "a step without an error that is not useful"
     assert prediction("processbench", solution, [nothing, typed])["prediction"] == 1, "mode pass1 has only the labels"
     assert prediction("processbench", solution, [fine])["subset"] == "gsm8k"
-    labels = {"step_level_validity_labels": [True, False]}
+    labels = {"step_level_validity_labels": [True, True], "step_level_redundancy_labels": [False, True]}
     assert prediction("prmbench", solution, [fine, doubted]) == {"idx": "gsm8k-3", "scores": labels}
     assert prediction("prmbench", solution, []) == {"idx": "gsm8k-3", "scores": {}, "validity": False}

@@ -9,8 +9,8 @@ import pytest
 from ground.io import DataError
 from pathfinder.benchmarks.processbench import first_error
 from pathfinder.core.prompts import VARIANTS
-from pathfinder.core.steps import Solution, StepScore
-from pathfinder.prm.evaluate import is_correct
+from pathfinder.core.steps import Solution, StepScore, by_reading
+from pathfinder.prm.evaluate import verdicts
 from pathfinder.prm.steps import queries_of, refuse_other_tokens, step_score
 from pathfinder.tree.passes import PRESETS, Mode, Place, Prompter
 from tests.published.kept import cases, differences
@@ -54,7 +54,7 @@ def test_processbench_is_asked_and_read_as_published(prompters: dict[str, Prompt
             refuse_other_tokens(prompter, [solution], [scores])
         except DataError:
             return {"raises": "ValueError"}
-        prediction = first_error([is_correct(step, "pass1") for step in scores])
+        prediction = first_error(by_reading(scores, "soundness").correct)
         asked = messages(prompter, given, solution)[: prediction + 1 or None]  # the published runner stops there
         return {"turns": asked, "prediction": prediction, "match": prediction == given["label"]}
 
@@ -69,7 +69,7 @@ def test_prmbench_is_asked_and_read_as_published(prompters: dict[str, Prompter])
         scores = read(prompter, given["said"])
         results = {
             "step_level_validity_scores": [sum(step.first.values()) / 2 for step in scores],
-            "step_level_validity_labels": [is_correct(step, "official", 0.5) for step in scores],
+            "step_level_validity_labels": verdicts([scores], "official")[0].correct,
         }
         line = {"task_name": "prmtest_classified", "model_name": "disc_PRM"}
         line_of_kit = line | {"results": {"idx": "circular_0", "scores": results}}

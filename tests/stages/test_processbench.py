@@ -11,7 +11,7 @@ from ground.io import read_json
 from pathfinder.benchmarks.grade import grade
 from pathfinder.core.steps import StepScore
 from pathfinder.models.tokens import label_ids
-from pathfinder.prm.evaluate import is_correct, until_both
+from pathfinder.prm.evaluate import until_all, verdicts
 from stages.processbench import main
 from tests.prm.test_scoring import save_prm
 from tests.support.evaluation_inputs import evaluation_project, rows_of
@@ -27,10 +27,14 @@ def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, var
     rows = rows_of(predictions)
     assert len(rows) == metrics["kept"] == 24
     assert metrics["read"] == metrics["kept"] + metrics["dropped"]["limit"]
-    assert metrics["rules"]["both"] == {k: metrics[k] for k in ("subsets", "mean_f1", "interval")}
+    main_reading = "quality" if variant == "no_subtasks" else "soundness"
+    assert metrics["reading"] == main_reading
+    assert set(metrics["readings"]) == {main_reading, "quality"}
+    assert metrics["readings"][main_reading] == {k: metrics[k] for k in ("subsets", "mean_f1", "interval")}
     assert set(metrics["baselines"]) == {"chance", "majority", "first_step"}
     for row in rows:
-        wrong = [step["reward"] < 0.5 for step in row["steps"]]
+        labels = ("reward",) if variant == "no_subtasks" else ("math", "consistency")
+        wrong = [min(step[label] for label in labels) < 0.5 for step in row["steps"]]
         assert row["prediction"] == (wrong.index(True) if True in wrong else -1)
         assert (row["steps"][0]["math"] is None) == (variant == "no_subtasks")
     graded = grade("processbench", predictions, Path("artifacts/raw/processbench"))
@@ -41,7 +45,7 @@ def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, var
     assert before == (predictions.read_bytes(), Path(f"metrics/processbench/{variant}.json").read_bytes())
 
 
-def test_the_official_preset_makes_the_published_rule_the_main_one(
+def test_the_official_preset_reads_the_same_labels(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A PRM whose likeliest token is always one of the labels: the published runner refuses any other."""
@@ -54,14 +58,13 @@ def test_the_official_preset_makes_the_published_rule_the_main_one(
         metrics = read_json(Path("metrics/processbench/full.json"))
         found[preset] = metrics, rows_of(Path("artifacts/predictions/processbench/full.jsonl"))
     (default, rows), (official, published) = found["default"], found["official"]
-    assert default["rules"] == official["rules"]
+    assert default["readings"] == official["readings"]
     assert default["official"] == official["official"]
-    assert default["rules"]["both"]["mean_f1"] != default["rules"]["pass1"]["mean_f1"]
-    assert default["mean_f1"] == default["rules"]["both"]["mean_f1"]
-    assert official["mean_f1"] == default["rules"]["pass1"]["mean_f1"]
-    assert [row["prediction_pass1"] for row in rows] == [row["prediction"] for row in published]
-    assert [row["prediction"] for row in rows] == [row["prediction_both"] for row in published]
-    for subset, same in default["rules"]["pass1"]["subsets"].items():
+    assert default["readings"]["quality"]["mean_f1"] != default["readings"]["soundness"]["mean_f1"]
+    assert official["mean_f1"] == default["mean_f1"] == default["readings"]["soundness"]["mean_f1"]
+    for key in ("prediction", "prediction_quality"):
+        assert [row[key] for row in rows] == [row[key] for row in published]
+    for subset, same in default["readings"]["soundness"]["subsets"].items():
         mine = official["official"]["subsets"][subset]
         for key in ("error_acc", "correct_acc", "f1"):
             assert (mine[key] or 0.0) == same[key], "undefined as published over no solution and for two zeros"
@@ -100,7 +103,7 @@ def test_an_early_stop_changes_no_figure(world: Path, tmp_path: Path, monkeypatc
     for whole_row, part in zip(every, fewer, strict=True):
         last = part["steps"][-1]
         assert len(part["steps"]) == len(whole_row["steps"]) or last["reward"] < 0.5 or last["math"] < 0.5
-        for key in ("id", "prediction", "prediction_pass1"):
+        for key in ("id", "prediction", "prediction_quality"):
             assert part[key] == whole_row[key]
         for stopped_step, step in zip(part["steps"], whole_row["steps"], strict=False):
             assert stopped_step["reward"] == pytest.approx(step["reward"], abs=1e-5)
@@ -111,16 +114,14 @@ MATH_ERROR = StepScore({"math": 0.4, "consistency": 0.9}, 0.7)
 LOW_REWARD = StepScore({"math": 0.9, "consistency": 0.9}, 0.2)
 
 
-def test_a_solution_ends_when_both_rules_have_found_an_error() -> None:
-    stop = until_both(2)
+def test_a_solution_ends_when_every_reading_has_found_an_error() -> None:
+    stop = until_all(2)
     first = [stop(0, step) for step in (CORRECT, MATH_ERROR, MATH_ERROR, LOW_REWARD)]
     second = [stop(1, step) for step in (LOW_REWARD, CORRECT, MATH_ERROR)]
     assert (first, second) == ([False, False, False, True], [False, False, True])
 
 
-def test_rules() -> None:
-    steps = [CORRECT, MATH_ERROR, LOW_REWARD]
-    assert [is_correct(step, "pass1") for step in steps] == [True, False, True]
-    assert [is_correct(step, "both") for step in steps] == [True, True, False]
-    assert is_correct(StepScore({}, 0.5), "both")
-    assert is_correct(StepScore({}, 0.5), "pass1")
+def test_readings() -> None:
+    ((sound,), (useful,)) = (verdicts([[CORRECT, MATH_ERROR, LOW_REWARD]], each) for each in ("soundness", "quality"))
+    assert (sound.correct, useful.correct) == ([True, False, True], [True, True, False])
+    assert all(verdicts([[StepScore({}, 0.5)]], each)[0].correct == [True] for each in ("soundness", "quality"))
