@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
@@ -36,8 +37,8 @@ from tests.support.verbs import checked
 CLI = CliRunner()
 ROOT = Path(__file__).resolve().parent.parent
 KEYS = ["benchmark", "rule", "subset", "figure", "n", "value", "low", "high", "paper", "note"]
-RULES = [("processbench", "both"), ("processbench", "pass1"), ("prmbench", "both"), ("prmbench", "pass1")]
-RULES += [("prmbench", "official")]
+RULES = [("processbench", "soundness"), ("processbench", "quality")]
+RULES += [("prmbench", rule) for rule in ("definition", "soundness", "quality", "official")]
 
 
 def run(*words: str) -> str:
@@ -77,28 +78,45 @@ def test_figures_are_those_of_scoring_and_grading(folder: Path) -> None:
         "prmbench": ("overall", "classes", ""),
     }
     for benchmark, rule in RULES:
-        asked = {"both": ["--mode", "both"], "pass1": ["--mode", "pass1"]}
+        asked = {"definition": ["--mode", "both"], "soundness": ["--mode", "pass1"]}
         asked["official"] = ["--mode", "pass1", "--preset", "official-prmbench"]
         files = sorted((folder / "artifacts/raw" / benchmark).iterdir())
-        given = [run("score", str(file), "--model", "model", "--as", benchmark, *asked[rule]) for file in files]
+        if rule == "quality":
+            given = [by_quality(benchmark, run("score", str(file), "--model", "model")) for file in files]
+        else:
+            given = [run("score", str(file), "--model", "model", "--as", benchmark, *asked[rule]) for file in files]
         Path("predictions.jsonl").write_text("".join(given))
         name: BenchmarkName = "processbench" if benchmark == "processbench" else "prmbench"
         graded = grade(name, Path("predictions.jsonl"), folder / "artifacts/raw" / benchmark, "repaired")
         whole, parts, key = figures[name]
         assert found[benchmark, rule, "all"]["value"] == pytest.approx(graded[whole], abs=1e-9)
-        if rule == "both":
+        if rule == next(each for name, each in RULES if name == benchmark):
             assert grade(name, Path(f"written/{name}.jsonl"), folder / "artifacts/raw" / name, "repaired") == graded
         for part, value in graded[parts].items():
             expected = value[key] if key else value
             assert found[benchmark, rule, part]["value"] == pytest.approx(expected, abs=1e-9)
-    assert [found[b, r, "all"]["n"] for b, r in RULES] == [60, 60, 20, 20, 20]
+    assert [found[b, r, "all"]["n"] for b, r in RULES] == [60, 60, 20, 20, 20, 20]
     assert not [path for path in Path(".pathfinder/bench").rglob("*") if path.is_file()], "work of a finished command"
+
+
+def by_quality(benchmark: str, scored: str) -> str:
+    """The predictions that follow from the rewards of scored solutions alone."""
+    lines = []
+    for row in map(json.loads, scored.splitlines()):
+        useful = [step["quality"] >= 0.5 for step in row["steps"]]
+        if benchmark == "prmbench":
+            line = {"idx": row["id"], "scores": {"step_level_validity_labels": useful}}
+        else:
+            first = useful.index(False) if False in useful else -1
+            line = {"subset": row["id"].rpartition("-")[0], "id": row["id"], "prediction": first}
+        lines.append(json.dumps(line) + "\n")
+    return "".join(lines)
 
 
 def test_the_table_says_once_why_it_has_no_figure_of_the_paper(folder: Path) -> None:
     head, *rest = run("bench", "model", "--on", "prmbench", "--limit", "5").splitlines()
     assert head.split() == ["benchmark", "rule", "subset", "figure", "n", "%", "95", "%", "interval"]
-    assert [line.split()[1] for line in rest[:-1]] == ["both", "pass1", "official"]
+    assert [line.split()[1] for line in rest[:-1]] == ["definition", "soundness", "quality", "official"]
     assert rest[-1] == "No figure of the paper is shown: the paper has no figure of this system."
 
 
@@ -119,7 +137,7 @@ def test_an_interrupted_command_resumes(folder: Path, monkeypatch: pytest.Monkey
     assert CLI.invoke(app, ["bench", "model"]).exit_code != 0
     assert scored == [60]
     monkeypatch.setattr(Scorer, "score", counted)
-    assert len(rows_of("model")) == 5
+    assert len(rows_of("model")) == 6
     assert scored == [60, 20, 20], "ProcessBench is not scored again"
 
 
@@ -271,8 +289,8 @@ def compared(evaluation: Any, rule: str, paper: Paper, subsets: bool = False) ->
 
 
 def test_the_paper_s_figure_is_shown_only_where_the_input_is_the_paper_s(processbench: ProcessBenchEvaluation) -> None:
-    paper = Paper(("PathFinder-PRM-7B",), "pass1")
-    rows = list(compared(processbench, "pass1", paper, subsets=True))
+    paper = Paper(("PathFinder-PRM-7B",), "soundness")
+    rows = list(compared(processbench, "soundness", paper, subsets=True))
     assert [(row.subset, row.n, row.paper, row.note) for row in rows] == [
         ("all", 3400, 69.5, ""),
         ("gsm8k", 400, 77.9, ""),
@@ -280,17 +298,17 @@ def test_the_paper_s_figure_is_shown_only_where_the_input_is_the_paper_s(process
         ("olympiadbench", 1000, 65.0, ""),
         ("omnimath", 1000, 59.7, ""),
     ]
-    (row,) = compared(processbench, "both", paper)
-    assert (row.paper, row.note) == (None, "the paper's rule is pass1")
-    (row,) = compared(processbench, "pass1", Paper(("PathFinder-PRM-8B",), "pass1"))
+    (row,) = compared(processbench, "quality", paper)
+    assert (row.paper, row.note) == (None, "the paper's rule is soundness")
+    (row,) = compared(processbench, "soundness", Paper(("PathFinder-PRM-8B",), "soundness"))
     assert (row.paper, row.note) == (None, "the paper has no figure of this system")
-    (row,) = compared(processbench, "pass1", replace(paper, differs="another policy"))
+    (row,) = compared(processbench, "soundness", replace(paper, differs="another policy"))
     assert (row.paper, row.note) == (None, "another policy")
     fewer = ProcessBenchEvaluation(replace(processbench.loaded, items=processbench.items[1:]))
-    (row,) = compared(fewer, "pass1", paper)
+    (row,) = compared(fewer, "soundness", paper)
     assert (row.paper, row.note) == (None, "other items: 3,399, in the paper 3,400")
     moved = [replace(processbench.items[0], subset="math"), *processbench.items[1:]]
-    (row,) = compared(ProcessBenchEvaluation(replace(processbench.loaded, items=moved)), "pass1", paper)
+    (row,) = compared(ProcessBenchEvaluation(replace(processbench.loaded, items=moved)), "soundness", paper)
     assert (row.paper, row.note) == (None, "other subsets than the paper's")
 
 

@@ -17,11 +17,11 @@ from pathfinder.pages.origins import Origin
 
 NAMES = {kind.name: kind.title for kind in PREDICTED} | {ERROR_FREE: "no error"}
 """The heading of each label's column."""
-REWARD = "reward"
-_GIVEN = {2: "two", 3: "three", 4: "four"}.get(len(PREDICTED), "labels")
+SOUND, USEFUL, REWARD = "sound", "useful", "reward"
 LEGEND = (
-    f"All values are probabilities: that the step {', that it '.join(kind.meaning for kind in PREDICTED)} and, "
-    f"given these {_GIVEN}, that it is correct (the reward). A value below one half is red."
+    f"All values are probabilities: that the step {', that it '.join(kind.meaning for kind in PREDICTED)}, that it has "
+    "no error at all (sound: the smallest of these), and that it is sound and helps (useful: the reward). A value "
+    "below one half is red."
 )
 _COLOURS = {"wrong": "\x1b[31m", "right": "\x1b[32m", "dim": "\x1b[2m"}
 _PLAIN = "\x1b[0m"
@@ -56,8 +56,20 @@ class Typed(Protocol):
         """The probability that the step is correct."""
 
     @property
+    def soundness(self) -> float | None:
+        """The probability of no error of any kind."""
+
+    @property
+    def quality(self) -> float | None:
+        """The probability that the step is free of errors and useful."""
+
+    @property
     def findings(self) -> tuple[str, ...]:
-        """The errors of the step in words; empty for a correct step."""
+        """The faults of the step in words; empty for a correct step."""
+
+    @property
+    def has_error(self) -> bool:
+        """True if the step has a fault that is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +100,24 @@ def picture_of(
 ) -> Picture:
     """The picture of a scored solution; ``notes`` are the first badges of steps, counted from 0.
 
-    The columns are those that some step has. Without ``notes``, the first step with a finding is marked "first error".
+    The columns are those that some step has; "sound" needs several labels, and "reward" is a score that is not known to
+    mean "useful". Without ``notes``, the first step with an error is marked "first error".
     """
     kinds = [name for name in NAMES if any(name in step.probabilities for step in steps)]
-    has_reward = any(step.reward is not None for step in steps)
+    is_sound = len(kinds) > 1 and any(step.soundness is not None for step in steps)
+    is_useful = any(step.quality is not None for step in steps)
+    has_reward = not is_useful and any(step.reward not in (None, step.soundness) for step in steps)
     if notes is None:
-        first = next((place for place, step in enumerate(steps) if step.findings), None)
+        first = next((place for place, step in enumerate(steps) if step.has_error), None)
         notes = {} if first is None else {first: ["first error"]}
     rows = []
     for place, step in enumerate(steps):
-        figures = [step.probabilities.get(kind) for kind in kinds] + [step.reward] * has_reward
+        figures = [step.probabilities.get(kind) for kind in kinds]
+        figures += [step.soundness] * is_sound + [step.quality] * is_useful + [step.reward] * has_reward
         badges = (*notes.get(place, ()), *step.findings)
         rows.append(Row(step.text, tuple(figures), badges, bool(step.findings)))
-    return Picture(problem, (*(NAMES[kind] for kind in kinds), *[REWARD] * has_reward), tuple(rows), origin)
+    titles = [SOUND] * is_sound + [USEFUL] * is_useful + [REWARD] * has_reward
+    return Picture(problem, (*(NAMES[kind] for kind in kinds), *titles), tuple(rows), origin)
 
 
 def shown(figure: float | None) -> str:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, NoReturn
 from ground.io import DataError
 from ground.text import printable
 from pathfinder.core.given import first_character, open_given, rows_in, text_in
-from pathfinder.core.readings import DEFINITION
+from pathfinder.core.readings import DEFINITION, error_labels
 from pathfinder.core.steps import Solution, StepScore, by_reading
 
 Form = Literal["processbench", "prmbench"]
@@ -35,13 +35,18 @@ class ScoredStep:
 
     ``probabilities`` maps the labels of the first pass to the probability that the step has *no* error of that kind:
     ``math`` and ``consistency`` or, for the variant without separate categories, ``error_free``. ``reward`` is the
-    probability that the step is correct given the predicted labels; None in mode "pass1". All are between 0 and 1, and
-    higher is better.
+    probability that the step is correct given the predicted labels; None in mode "pass1". ``soundness`` answers "is
+    there no error?", ``quality`` "is it free of errors and useful?", and ``optimality`` "is it useful?" for a step
+    without a predicted error; each is None for a model without that reading. All are between 0 and 1, and higher is
+    better.
     """
 
     text: str
     probabilities: Mapping[str, float]
     reward: float | None
+    soundness: float | None = None
+    quality: float | None = None
+    optimality: float | None = None
 
     @property
     def math(self) -> float | None:
@@ -56,7 +61,7 @@ class ScoredStep:
     @property
     def errors(self) -> tuple[str, ...]:
         """The kinds of error that the model predicts: the names whose probability is below one half."""
-        return tuple(name for name, p in self.probabilities.items() if p < 0.5)
+        return tuple(name for name, p in error_labels(self.probabilities).items() if p < 0.5)
 
     @property
     def correct(self) -> bool:
@@ -65,9 +70,15 @@ class ScoredStep:
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """The faults of the step, in words: the predicted errors or, if there are none, a low reward."""
+        """The faults of the step, in words: the predicted errors or, if there are none, a low quality or reward."""
         named = tuple("error" if name == "error_free" else f"{name} error" for name in self.errors)
-        return named or (() if self.correct else ("low reward",))
+        doubt = "low reward" if self.quality is None else "not useful" if self.probabilities else "wrong or not useful"
+        return named or (() if self.correct else (doubt,))
+
+    @property
+    def has_error(self) -> bool:
+        """True if the step is not sound or, for a model without that reading, not correct."""
+        return not self.correct if self.soundness is None else self.soundness < 0.5
 
     def row(self) -> dict[str, Any]:
         """The step in JSON, without its text: the same keys in ``score``, in ``demo`` and over HTTP."""
@@ -75,6 +86,9 @@ class ScoredStep:
             "math": self.math,
             "consistency": self.consistency,
             "reward": self.reward,
+            "soundness": self.soundness,
+            "quality": self.quality,
+            "optimality": self.optimality,
             "probabilities": dict(self.probabilities),
             "errors": list(self.errors),
             "correct": self.correct,
@@ -127,14 +141,17 @@ class UnscoredSolution:
         return {"scored": False, "reason": self.reason}
 
 
+def typed_step(text: str, score: StepScore) -> ScoredStep:
+    """The typed score of a step."""
+    reward = None if math.isnan(score.reward) else score.reward
+    return ScoredStep(text, dict(score.first), reward, score.soundness, score.quality, score.optimality)
+
+
 def scored_solution(solution: Solution, scores: Sequence[StepScore]) -> ScoredSolution | UnscoredSolution:
     """The typed result of a solution. Without scores, it is longer than the model's context."""
     if not scores:
         return UnscoredSolution(solution.problem, TOO_LONG)
-    steps = tuple(
-        ScoredStep(text, dict(score.first), None if math.isnan(score.reward) else score.reward)
-        for text, score in zip(solution.steps, scores, strict=True)
-    )
+    steps = tuple(typed_step(text, score) for text, score in zip(solution.steps, scores, strict=True))
     return ScoredSolution(solution.problem, steps)
 
 

@@ -71,6 +71,9 @@ class StepOut(BaseModel):
     math: float | None
     consistency: float | None
     reward: float | None
+    soundness: Annotated[float | None, Field(description="The probability of no error")]
+    quality: Annotated[float | None, Field(description="The probability of no error in a useful step")]
+    optimality: Annotated[float | None, Field(description="Usefulness, for a step without a predicted error")]
     probabilities: Annotated[dict[str, float], Field(description="By label: the probability of no such error")]
     errors: Annotated[list[str], Field(description="Labels whose probability is below one half")]
     correct: bool
@@ -277,12 +280,15 @@ def page(
 
 
 def verdict(scored: ScoredSolution | UnscoredSolution) -> str:
-    """The result in a sentence."""
+    """The result in words: the first error, and the steps without an error that do not help."""
     if not scored.scored:
         return f"Not scored: the solution is {scored.reason}."
     if scored.first_error is None:
         return "No step is flagged."
-    return f"The first incorrect step is step {scored.first_error + 1}."
+    wrong = [place for place, step in enumerate(scored.steps, start=1) if step.has_error]
+    idle = [str(place) for place, step in enumerate(scored.steps, start=1) if not step.has_error and not step.correct]
+    said = f"The first incorrect step is step {wrong[0]}." if wrong else "No step has an error."
+    return f"{said} Without an error, but not useful: step {', '.join(idle)}." if idle else said
 
 
 def http_server(app: FastAPI, log_level: str = "warning") -> uvicorn.Server:

@@ -12,8 +12,18 @@ import pytest
 from ground.io import DataError
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.models.folders import open_model
-from pathfinder.prm.results import TOO_LONG, prediction, read_solutions, render_scores, score_row
+from pathfinder.pages.picture import picture_of
+from pathfinder.prm.results import (
+    TOO_LONG,
+    ScoredSolution,
+    prediction,
+    read_solutions,
+    render_scores,
+    score_row,
+    scored_solution,
+)
 from pathfinder.prm.scoring import Scorer
+from pathfinder.prm.serving import verdict
 from tests.prm.test_scoring import save_prm
 
 
@@ -25,7 +35,10 @@ def test_rows_in_rows_out(tmp_path: Path) -> None:
     solutions = read_solutions(str(source))
     rows = [score_row(solution, scores) for solution, scores in zip(solutions, scorer.score(solutions), strict=True)]
     assert [(row["id"], len(row["steps"])) for row in rows] == [("7", 2), ("x", 1)]
-    assert set(rows[0]["steps"][0]) == {"math", "consistency", "reward", "probabilities", "errors", "correct"}
+    assert set(rows[0]["steps"][0]) == {
+        *("math", "consistency", "reward", "soundness", "quality", "optimality"),
+        *("probabilities", "errors", "correct"),
+    }
     assert all(0 <= step["reward"] <= 1 for row in rows for step in row["steps"])
     for bad, what in (("[1]", "object"), ('{"id": 1, "problem": "P", "steps": []}', "steps"), ("{", "JSON")):
         source.write_text('{"id": 7, "problem": "P", "steps": ["a"]}\n' + bad)
@@ -117,3 +130,21 @@ def test_predictions_follow_the_benchmarks_rules() -> None:
     labels = {"step_level_validity_labels": [True, True], "step_level_redundancy_labels": [False, True]}
     assert prediction("prmbench", solution, [fine, doubted]) == {"idx": "gsm8k-3", "scores": labels}
     assert prediction("prmbench", solution, []) == {"idx": "gsm8k-3", "scores": {}, "validity": False}
+
+
+def test_an_error_and_a_step_that_does_not_help_are_said_apart() -> None:
+    sound, idle, wrong = (0.9, 0.9, 0.9), (0.9, 0.9, 0.2), (0.1, 0.9, 0.05)
+    scores = [StepScore({"math": m, "consistency": c}, reward) for m, c, reward in (sound, idle, wrong)]
+    scored = scored_solution(Solution("1", "p", ("a", "b", "c")), scores)
+    assert isinstance(scored, ScoredSolution)
+    assert [step.findings for step in scored.steps] == [(), ("not useful",), ("math error",)]
+    assert [(step.soundness, step.quality, step.optimality) for step in scored.steps] == [
+        (0.9, 0.9, 0.9),
+        (0.9, 0.2, 0.2),
+        (0.1, 0.05, None),
+    ]
+    assert verdict(scored) == "The first incorrect step is step 3. Without an error, but not useful: step 2."
+    assert [row.badges for row in picture_of("p", scored.steps).rows][1:] == [
+        ("not useful",),
+        ("first error", "math error"),
+    ]

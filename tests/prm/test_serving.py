@@ -228,7 +228,7 @@ def test_the_page_draws_the_scores_of_a_form(server: tuple[str, Server]) -> None
     (table,) = re.findall(r'<table class="typed">(.*?)</table>', page.text, re.DOTALL)
     assert table.count("<tr") == 3
     assert "no math error" in table
-    assert re.search(r"The first incorrect step is step [12]|No step is flagged", page.text)
+    assert re.search(r"The first incorrect step is step [12]|No step (is flagged|has an error)", page.text)
     assert "<script" not in page.text
     assert page.text.count("&lt;script&gt;alert(1)&lt;/script&gt;") == 4, "each text is in its field and in the picture"
     assert "\ufffd" not in page.text

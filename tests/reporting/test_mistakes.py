@@ -45,15 +45,15 @@ def test_each_kind_of_mistake_is_named_with_both_steps() -> None:
     assert [entry.is_open for entry in entries] == [True] * 4
     (picture,) = entries[1].blocks
     assert isinstance(picture, Picture)
-    assert picture.columns == ("reward",)
+    assert picture.columns == ("useful",)
     assert [(row.figures, row.badges) for row in picture.rows] == [
-        ((0.1,), ("flagged", "low reward")),
+        ((0.1,), ("flagged", "wrong or not useful")),
         ((None,), ()),
         ((None,), ()),
     ]
     (late,) = entries[3].blocks
     assert isinstance(late, Picture)
-    assert [row.badges for row in late.rows] == [("true first error",), (), ("flagged", "low reward")]
+    assert [row.badges for row in late.rows] == [("true first error",), (), ("flagged", "wrong or not useful")]
 
 
 def test_the_most_confident_mistakes_come_first_and_three_are_kept() -> None:

@@ -12,7 +12,7 @@ from pathfinder.pages.page import Block, Browser, Fold, Text
 from pathfinder.pages.picture import picture_of
 from pathfinder.reporting.names import MISSING
 from pathfinder.reporting.origins import from_files
-from pathfinder.reporting.page.opening import typed
+from pathfinder.reporting.page.opening import score_of, typed
 
 _EACH = 3
 _LONGEST = 600
@@ -50,18 +50,18 @@ def worst_mistakes(
         return [Text("There are no mistakes.")]
     lead = (
         f"Up to {_EACH} mistakes of each kind per system on ProcessBench, the most confident first: an incorrect step "
-        "with the highest reward, or a correct step with the lowest. A red edge marks a step with a label or a reward "
-        "below one half."
+        "with the highest soundness, or a correct step with the lowest. A red edge marks a step with a label or a "
+        "reward below one half."
     )
     return [Text(lead), Browser(entries)]
 
 
 def _order(item: ProcessBenchItem, row: Row) -> float:
-    """The most confident mistakes first: a high reward for a missed error, a low one for a flagged correct step."""
+    """The most confident mistakes first: high soundness of a missed error, low soundness of a flagged correct step."""
     is_missed = item.label >= 0 and not 0 <= row["prediction"] < item.label
     place = item.label if is_missed else row["prediction"]
-    reward = float(row["steps"][place]["reward"]) if place < len(row["steps"]) else 0.0
-    return -reward if is_missed else reward
+    sound = score_of(row["steps"][place]).read("soundness") if place < len(row["steps"]) else 0.0
+    return -sound if is_missed else sound
 
 
 def _entry(kind: str, system: str, item: ProcessBenchItem, row: Row, origin: Origin | None) -> Fold:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import nan
 from typing import Any
 
 from pathfinder.benchmarks.readers import ProcessBenchItem
+from pathfinder.core.labels import OPTIMALITY
+from pathfinder.core.prompts import ERROR_FREE
+from pathfinder.core.steps import StepScore
 from pathfinder.pages.page import Block, Chips, Text
 from pathfinder.pages.picture import LEGEND, NAMES, picture_of
-from pathfinder.prm.results import ScoredSolution, ScoredStep
+from pathfinder.prm.results import ScoredSolution, ScoredStep, typed_step
 from pathfinder.reporting.claims import Findings, chips, hypothesis, listed
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH
@@ -78,7 +82,7 @@ def _picture(evidence: Evidence) -> list[Block]:
             continue
         steps = typed(item.steps, row["steps"])
         if ScoredSolution(item.problem, tuple(steps)).first_error != item.label:
-            continue  # the prediction follows the reward, and the picture also marks steps by their labels
+            continue  # the prediction reads soundness, and the picture also marks steps that are not useful
         kinds = len({kind for step in steps for kind in step.errors})
         value = kinds, any(step.correct for step in steps), len(steps)
         if best is None or value > best[0]:
@@ -94,9 +98,13 @@ def _picture(evidence: Evidence) -> list[Block]:
 
 def typed(texts: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[ScoredStep]:
     """The steps of a solution with the scores of its prediction row; steps without a row have none."""
-    steps = []
-    for place, text in enumerate(texts):
-        row = rows[place] if place < len(rows) else {}
-        probabilities = {name: row[name] for name in NAMES if row.get(name) is not None}
-        steps.append(ScoredStep(text, probabilities, row.get("reward")))
-    return steps
+    steps = [typed_step(text, score_of(row)) for text, row in zip(texts, rows, strict=False)]
+    return steps + [ScoredStep(text, {}, None) for text in texts[len(steps) :]]
+
+
+def score_of(row: Mapping[str, Any]) -> StepScore:
+    """The score of one of our systems, from a step of a prediction row."""
+    first = {name: row[name] for name in (*NAMES, OPTIMALITY) if row.get(name) is not None}
+    reward = nan if row.get("reward") is None else row["reward"]
+    is_only_label = first.keys() == {ERROR_FREE} and first[ERROR_FREE] == reward
+    return StepScore(first, reward, means="soundness" if is_only_label else "quality")
