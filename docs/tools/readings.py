@@ -1,0 +1,296 @@
+"""Compare the readings of the PRM variants on the generated world, where the oracle knows which steps are optimal.
+
+Run     pathfinder profile readings && make run
+        python -m docs.tools.readings           prints the tables
+        python -m docs.tools.readings --write   writes docs/readings.svg, and the tables into docs/readings.md
+
+Reads the predictions of the runs in params.yaml. Soundness is the smallest probability of an error label, quality the
+reward of a variant whose labels cover errors and optimality. A step is flagged if the probability is below one half.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from docs.tools.readme import between
+from ground.io import DataError, read_jsonl, write_text
+from ground.text import errors_without_traceback
+from pathfinder.benchmarks import prmbench
+from pathfinder.benchmarks.bootstrap import INTERVALS, Estimate, estimate, replicate
+from pathfinder.benchmarks.prmbench import REDUNDANCY
+from pathfinder.benchmarks.processbench import Table, f1_of, first_error
+from pathfinder.benchmarks.readers import ProcessBenchItem, read_prmbench, read_processbench
+from pathfinder.core.labels import CORRECTNESS, OPTIMALITY
+from pathfinder.core.params import load_params
+from pathfinder.core.prompts import FIRST_LABELS, VARIANTS
+from pathfinder.core.runs import Run, parse_runs
+from pathfinder.pages.page import PALETTE, markdown_table
+from pathfinder.pages.svg import line_chart
+from world.oracle import assess_to_error
+from world.story import read_story
+
+Reading = Literal["soundness", "quality"]
+RAW, PREDICTIONS = Path("artifacts/raw"), Path("artifacts/predictions")
+PAGE, PICTURE = Path("docs/readings.md"), Path("docs/readings.svg")
+START, END = "<!-- figures -->\n", "<!-- /figures -->\n"
+SHARES = (0, 1, 2, 3, 5, 8)
+"""Percent of the correct steps that are not optimal, at which F1 is computed."""
+CONTRASTS: tuple[tuple[str, str, Reading], ...] = (
+    ("full", "plain_error", "soundness"),
+    ("full", "no_error_categories", "soundness"),
+    ("full", "typed_three", "soundness"),
+    ("full", "no_subtasks", "quality"),
+    ("full", "typed_three", "quality"),
+)
+"""Two variants and the reading by which both are read."""
+_STYLE = "text{font:12px system-ui,sans-serif;fill:var(--fg)}.dim{fill:var(--dim)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """An item of ProcessBench with the truth about its steps before the first error."""
+
+    item: ProcessBenchItem
+    correct: int
+    """The number of these steps."""
+    idle: frozenset[int]
+    """The places of those that are correct but not optimal."""
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A run under one reading: for each item the steps that it flags, or ``None`` without scores."""
+
+    run: Run
+    reading: Reading
+    flagged: tuple[tuple[bool, ...] | None, ...]
+
+    def table(self, items: Sequence[Judged], excused: bool = False) -> Table:
+        """The hits and misses. ``excused`` ignores flags on steps that are correct but not optimal."""
+        found: dict[tuple[str, str], int | None] = {}
+        for judged, flags in zip(items, self.flagged, strict=True):
+            idle = judged.idle if excused else frozenset()
+            verdicts = None if flags is None else [t in idle or not flag for t, flag in enumerate(flags)]
+            found[judged.item.key] = None if verdicts is None else first_error(verdicts)
+        return Table.of([judged.item for judged in items], found)
+
+    def false_alarms(self, items: Sequence[Judged], idle: bool) -> tuple[int, int]:
+        """The flagged steps among the correct steps that are ``idle`` (correct but not optimal) or not, and these."""
+        flags = [
+            given[place]
+            for judged, given in zip(items, self.flagged, strict=True)
+            for place in range(judged.correct if given is not None else 0)
+            if given is not None and (place in judged.idle) is idle
+        ]
+        return sum(flags), len(flags)
+
+
+def judge(item: ProcessBenchItem) -> Judged:
+    """The truth about an item by the oracle; raises ``DataError`` if its problem is no story of the world."""
+    verdicts = assess_to_error(read_story(item.problem), item.steps)
+    correct = item.label if item.label >= 0 else len(item.steps)
+    return Judged(
+        item, correct, frozenset(t for t, v in enumerate(verdicts[:correct]) if v is not None and not v.rating)
+    )
+
+
+def readings_of(variant: str) -> tuple[Reading, ...]:
+    """The readings that the labels of a variant give."""
+    marks = VARIANTS[variant]
+    labels = {mark.label for mark in (*marks.first, *marks.second)}
+    has = {"soundness": labels & {*FIRST_LABELS}, "quality": labels & {CORRECTNESS, OPTIMALITY}}
+    return tuple(reading for reading in get_args(Reading) if has[reading])
+
+
+def probability(step: Mapping[str, float | None], reading: Reading) -> float:
+    """The probability of a step of a prediction file under a reading of its variant."""
+    errors = [p for name in FIRST_LABELS if (p := step.get(name)) is not None]
+    found = min(errors) if reading == "soundness" else step["reward"]
+    if found is None:
+        raise DataError("a step has no reward; evaluate the run with its reward and not in mode pass1")
+    return found
+
+
+def predictions(benchmark: str, run: str) -> Iterator[Mapping[str, Any]]:
+    """The rows of a run's predictions; raises ``DataError`` if the run was not evaluated."""
+    path = PREDICTIONS / benchmark / f"{run}.jsonl"
+    if not path.exists():
+        raise DataError(f"{path} does not exist; run `dvc repro {benchmark}@{run}`")
+    return (row for _, row in read_jsonl(path))
+
+
+def systems(runs: Sequence[Run], items: Sequence[Judged]) -> list[System]:
+    """Each run under each of its readings, on the items in their order."""
+    found: list[System] = []
+    for run in runs:
+        rows = {(row["subset"], row["id"]): row["steps"] for row in predictions("processbench", run.name)}
+        if missing := [judged.item.key for judged in items if judged.item.key not in rows]:
+            raise DataError(
+                f"{PREDICTIONS}/processbench/{run.name}.jsonl: no row for {missing[0]}; evaluate the run again"
+            )
+        for reading in readings_of(run.variant):
+            steps = (rows[judged.item.key] for judged in items)
+            flagged = (tuple(probability(step, reading) < 0.5 for step in row) if row else None for row in steps)
+            found.append(System(run, reading, tuple(flagged)))
+    return found
+
+
+def weights_at(items: Sequence[Judged], percent: float) -> npt.NDArray[np.float64]:
+    """Weights of the items, float64 (items,), with which ``percent`` of all correct steps are not optimal.
+
+    Items with such a step have one weight, the other items weigh 1. The items keep their solutions and predictions.
+    Raises ``DataError`` if no weight gives the share.
+    """
+    has = np.array([bool(judged.idle) for judged in items])
+    idle, correct = (np.array([len(j.idle) for j in items]), np.array([j.correct for j in items]))
+    share = percent / 100
+    excess = idle.sum() - share * correct[has].sum()
+    if excess <= 0:
+        raise DataError(f"no weighting of the items makes {percent:g} % of the correct steps not optimal; ask for less")
+    return np.where(has, share * correct[~has].sum() / excess, 1.0)
+
+
+def weighted_f1(table: Table, weights: npt.NDArray[np.float64]) -> float:
+    """Mean F1 over the subsets in percent, with a weight for each item."""
+    size = len(table.subsets)
+    groups = table.subset + size * ~table.wrong
+    count = np.bincount(groups, weights=weights, minlength=2 * size)
+    hits = np.bincount(groups, weights=weights * table.hit, minlength=2 * size)
+    accuracies = 100 * np.divide(hits, count, out=np.zeros_like(hits), where=count > 0).reshape(2, -1)
+    return float(f1_of(accuracies).mean())
+
+
+def curves(found: Sequence[System], items: Sequence[Judged]) -> dict[tuple[str, Reading], list[float]]:
+    """For each variant and reading, the mean over seeds of F1 at each of ``SHARES``."""
+    weights = [weights_at(items, share) for share in SHARES]
+    by_seed: dict[tuple[str, Reading], list[list[float]]] = {}
+    for system in found:
+        table = system.table(items)
+        by_seed.setdefault((system.run.variant, system.reading), []).append([weighted_f1(table, w) for w in weights])
+    return {key: np.mean(rows, axis=0).tolist() for key, rows in by_seed.items()}
+
+
+def contrast(found: Sequence[System], items: Sequence[Judged], left: str, right: str, reading: str) -> Estimate | None:
+    """F1 of one variant minus F1 of another by one reading, paired by problem and seed; ``None`` without a pair.
+
+    The interval covers new problems and, with several seeds, new seeds (``bootstrap.estimate``).
+    """
+
+    strata, report = [judged.item.subset for judged in items], INTERVALS
+
+    def replicates(system: System) -> npt.NDArray[np.float64]:
+        mean_f1 = system.table(items).mean_f1
+        return replicate(len(items), mean_f1, report.bootstrap_samples, report.confidence, report.seed, strata)
+
+    by_seed = {(s.run.variant, s.run.seed): s for s in found if s.reading == reading}
+    seeds = sorted(seed for variant, seed in by_seed if variant == left and (right, seed) in by_seed)
+    if not seeds:
+        return None
+    rows = [replicates(by_seed[left, seed]) - replicates(by_seed[right, seed]) for seed in seeds]
+    return estimate([np.stack(rows)], report.confidence)
+
+
+def prmbench_rows(runs: Sequence[Run]) -> list[tuple[str, ...]]:
+    """PRMBench by variant under both of its rules, each figure the mean over seeds.
+
+    The rule "correctness labels" judges every class by one reading. "redundancy labels" judges the classes about
+    redundancy by quality and the others by soundness, for variants that have both.
+    """
+    items = read_prmbench(RAW / "prmbench").items
+    found: dict[tuple[str, str], list[list[float]]] = {}
+    for run in runs:
+        has = readings_of(run.variant)
+        rows = {row["idx"]: row["steps"] for row in predictions("prmbench", run.name)}
+        rules: dict[str, tuple[Reading, Reading]] = {
+            f"correctness labels by {reading}": (reading, reading) for reading in has
+        }
+        if len(has) > 1:
+            rules["redundancy labels"] = "soundness", "quality"
+        for rule, (other, redundancy) in rules.items():
+            reading_of = {item.idx: redundancy if item.classification in REDUNDANCY else other for item in items}
+            labels = {
+                idx: [probability(step, reading) >= 0.5 for step in rows[idx]]
+                for idx, reading in reading_of.items()
+                if rows.get(idx)
+            }
+            figures = prmbench.evaluate(items, labels)
+            categories = [figures["categories"][name] for name in prmbench.CATEGORIES]
+            found.setdefault((run.variant, rule), []).append([figures["overall"], *categories])
+    return [(*key, *(f"{x:.1f}" for x in np.mean(rows, axis=0))) for key, rows in found.items()]
+
+
+def tables(runs: Sequence[Run], items: Sequence[Judged], found: Sequence[System]) -> str:
+    """All figures as Markdown tables."""
+    idle, correct = sum(len(judged.idle) for judged in items), sum(judged.correct for judged in items)
+    mine = [
+        (
+            *(system.run.name, system.reading, f"{system.table(items).mean_f1(np.arange(len(items))):.1f}"),
+            f"{system.table(items, excused=True).mean_f1(np.arange(len(items))):.1f}",
+            *("{} of {}".format(*system.false_alarms(items, is_idle)) for is_idle in (True, False)),
+        )
+        for system in found
+    ]
+    lines = [
+        (*key, *(f"{value:.1f}" for value in curve), f"{(curve[0] - curve[-1]) / SHARES[-1]:.2f}")
+        for key, curve in curves(found, items).items()
+    ]
+    pairs = [
+        (f"{left} - {right}", reading, f"{e.value:+.1f} [{e.low:.1f}, {e.high:.1f}]", f"{e.p:.3f}")
+        for left, right, reading in CONTRASTS
+        if (e := contrast(found, items, left, right, reading))
+    ]
+    f1, alarms = "ProcessBench F1", "false alarms on"
+    parts = [
+        f"{f1} by reading. Of {correct:,} correct steps, {idle} are not optimal ({100 * idle / correct:.1f} %). "
+        "“Excused” ignores flags on these.",
+        markdown_table(("run", "reading", f1, "excused", f"{alarms} not optimal steps", f"{alarms} others"), mine),
+        f"{f1} if a percentage of the correct steps is not optimal, mean over seeds. Solutions with such a step are "
+        "weighted, all others weigh 1. The last column is the mean loss per percent.",
+        markdown_table(("variant", "reading", *(f"{share} %" for share in SHARES), "loss"), lines),
+        f"Differences of {f1} between variants by one reading, paired by problem and seed, with 95 % intervals.",
+        markdown_table(("variants", "reading", "difference", "p"), pairs),
+        "PRMBench under both of its rules, mean over seeds.",
+        markdown_table(("variant", "rule", "PRMScore", *prmbench.CATEGORIES), prmbench_rows(runs)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def draw(found: Sequence[System], items: Sequence[Judged]) -> str:
+    """The curves of ``tables`` as SVG."""
+    series = {
+        f"{VARIANTS[variant].title}, {reading}": list(zip(map(float, SHARES), curve, strict=True))
+        for (variant, reading), curve in curves(found, items).items()
+    }
+    label = "correct steps that are not optimal, percent"
+    head, _, rest = line_chart(series, label, "ProcessBench F1, percent", spans={}).partition(">")
+    return f"{head}><style>{PALETTE}{_STYLE}</style>{rest}\n"
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the tables, or write them and the picture; raises ``DataError`` if a run was not evaluated."""
+    parser = argparse.ArgumentParser(
+        prog="python -m docs.tools.readings", description=(__doc__ or "").split("\n", 1)[0]
+    )
+    parser.add_argument("--write", action="store_true", help=f"write {PICTURE} and {PAGE}")
+    arguments = parser.parse_args(argv)
+    runs = parse_runs(load_params().runs)
+    items = [judge(item) for item in read_processbench(RAW / "processbench").items]
+    found = systems(runs, items)
+    text = tables(runs, items, found)
+    if not arguments.write:
+        print(text, end="")
+        return
+    write_text(PICTURE, draw(found, items))
+    write_text(PAGE, between(PAGE.read_text(encoding="utf-8"), START, text, END, PAGE))
+
+
+if __name__ == "__main__":
+    with errors_without_traceback():
+        main()
