@@ -33,6 +33,7 @@ from pathfinder.core.prompts import FIRST_LABELS, VARIANTS
 from pathfinder.core.runs import Run, parse_runs
 from pathfinder.pages.page import PALETTE, markdown_table
 from pathfinder.pages.svg import line_chart
+from pathfinder.reporting.page.registered import probability
 from world.oracle import assess_to_error
 from world.story import read_story
 
@@ -107,15 +108,6 @@ def readings_of(variant: str) -> tuple[Reading, ...]:
     labels = {mark.label for mark in (*marks.first, *marks.second)}
     has = {"soundness": labels & {*FIRST_LABELS}, "quality": labels & {CORRECTNESS, OPTIMALITY}}
     return tuple(reading for reading in get_args(Reading) if has[reading])
-
-
-def probability(step: Mapping[str, float | None], reading: Reading) -> float:
-    """The probability of a step of a prediction file under a reading of its variant."""
-    errors = [p for name in FIRST_LABELS if (p := step.get(name)) is not None]
-    found = min(errors) if reading == "soundness" else step["reward"]
-    if found is None:
-        raise DataError("a step has no reward; evaluate the run with its reward and not in mode pass1")
-    return found
 
 
 def predictions(benchmark: str, run: str) -> Iterator[Mapping[str, Any]]:

@@ -48,7 +48,7 @@ class Evidence:
         self.systems = {spoken(members[0]): members for members in results.systems}
         self.first_runs = {name_of(members[0]): members[0].name for members in results.systems}
         self._published = {results.titles(name)[0]: name for found in results.published.values() for name in found}
-        self._predictions, self._report = predictions, report
+        self._predictions, self.report = predictions, report
         processbench, prmbench = raw / "processbench", raw / "prmbench"
         self.processbench_items = read_processbench(processbench).items if processbench.exists() else []
         self.prmbench_items = read_prmbench(prmbench).items if prmbench.exists() else []
@@ -97,8 +97,8 @@ class Evidence:
             full = self._trained(FULL, "search", comparisons.on_search, name)
             systems = _existing({FULL: full} | self._search_rivals(name))
             pairs = [(FULL, other) for other in (ONE_SAMPLE, MAJORITY, BEST_OF_N["min"])]
-            if compared := compare(systems, pairs, name, self._report):
-                found[name] = systems[ONE_SAMPLE].level(self._report), compared
+            if compared := compare(systems, pairs, name, self.report):
+                found[name] = systems[ONE_SAMPLE].level(self.report), compared
         return found
 
     @cached_property
@@ -117,7 +117,7 @@ class Evidence:
         """The rows of the main results."""
         levels = {
             bench: {
-                name: found.level(self._report, spread)
+                name: found.level(self.report, spread)
                 for name, found in self.measured[bench].items()
                 if name not in self.systems or len(found.seeds) == len(self.systems[name])  # the label counts all seeds
             }
@@ -125,14 +125,14 @@ class Evidence:
             if spread
         }
         found = {rule: self.measured[SEARCH].get(BEST_OF_N[rule]) for rule in ("min", "weighted_min")}
-        chosen = {rule: system.level(self._report) for rule, system in found.items() if system}
+        chosen = {rule: system.level(self.report) for rule, system in found.items() if system}
         return lines(self.results, levels, chosen, {rule: self._levels_by(rule) for rule in COLUMNS})
 
     def _levels_by(self, rule: str) -> dict[str, Score]:
         """Each of our systems' score if a rule chooses among whole solutions, by spoken name."""
         measure = partial(_best_of_n, rule)
         found = _existing({name: self._trained(name, "best_of_n", measure) for name in self.systems})
-        return {name: system.level(self._report) for name, system in found.items()}
+        return {name: system.level(self.report) for name, system in found.items()}
 
     @cached_property
     def compared(self) -> list[Comparison]:
@@ -146,7 +146,7 @@ class Evidence:
         ]
         found: list[Comparison] = []
         for bench, systems in self.measured.items():
-            found += compare(systems, pairs, bench.title, self._report, self.spreads[bench])
+            found += compare(systems, pairs, bench.title, self.report, self.spreads[bench])
         return found
 
     @cached_property
@@ -159,7 +159,7 @@ class Evidence:
         for bench in [bench for bench in _PUBLISHED if bench not in self.results.official]:
             measure = partial(_as_published, self._measures[bench], _PUBLISHED[bench])
             systems = _existing({name: self._trained(name, bench.key, measure) for name in self.systems})
-            found += compare(systems, self._pairs, bench.title, self._report, self._between(systems))
+            found += compare(systems, self._pairs, bench.title, self.report, self._between(systems))
         return found
 
     @property
@@ -207,10 +207,10 @@ class Evidence:
     def _trained(self, system: str, folder: str, measure: Measure, only_set: str = "") -> System | None:
         names = {run.seed: f"{folder}/{run.name}.jsonl" for run in self.systems.get(system, ())}
         measured = {seed: measure(self.rows(name, only_set)) for seed, name in names.items()}
-        return gather(measured, self._report, files={seed: self.files(name) for seed, name in names.items()})
+        return gather(measured, self.report, files={seed: self.files(name) for seed, name in names.items()})
 
     def _untrained(self, measured: Measured, name: str) -> System | None:
-        return gather({1: measured}, self._report, is_trained=False, files={1: self.files(name)})
+        return gather({1: measured}, self.report, is_trained=False, files={1: self.files(name)})
 
 
 def _files_in(folder: Path) -> tuple[str, ...]:

@@ -17,13 +17,15 @@ from pathfinder.reporting.page import account, record_flow
 from pathfinder.reporting.page.faults import caught
 from pathfinder.reporting.page.mistakes import worst_mistakes
 from pathfinder.reporting.page.opening import opening
+from pathfinder.reporting.page.registered import registered
 
 TOY = "toy: "
 TITLE = "Error typing for smarter rewards: reproduction report"
 CLAIMS = "The paper's claims, tested here"
 PAPER = "The paper's tables and ours"
+REGISTERED = "Predictions registered before"
 ORIGINS = "Where the figures come from"
-_SYSTEMS = ("Results", "ProcessBench", "PRMBench", "Search", PAPER)
+_SYSTEMS = ("Results", "ProcessBench", "PRMBench", "Search", REGISTERED, PAPER)
 """The sections that say something if nothing was trained."""
 
 
@@ -56,6 +58,7 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
             *tables.stopped_early(results, "no reward curves on ProcessBench"),
             *(block for name, found in evidence.rewards.items() for block in plots.reward_quality(name, found)),
         ],
+        REGISTERED: registered(evidence),
         PAPER: paper,
     }
     data: dict[str, list[Block]] = {
