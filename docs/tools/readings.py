@@ -27,9 +27,9 @@ from pathfinder.benchmarks.bootstrap import INTERVALS, Estimate, estimate, repli
 from pathfinder.benchmarks.prmbench import REDUNDANCY
 from pathfinder.benchmarks.processbench import Table, f1_of, first_error
 from pathfinder.benchmarks.readers import ProcessBenchItem, read_prmbench, read_processbench
-from pathfinder.core.labels import CORRECTNESS, OPTIMALITY
+from pathfinder.core import readings as core
 from pathfinder.core.params import load_params
-from pathfinder.core.prompts import FIRST_LABELS, VARIANTS
+from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.runs import Run, parse_runs
 from pathfinder.pages.page import PALETTE, markdown_table
 from pathfinder.pages.svg import line_chart
@@ -103,11 +103,9 @@ def judge(item: ProcessBenchItem) -> Judged:
 
 
 def readings_of(variant: str) -> tuple[Reading, ...]:
-    """The readings that the labels of a variant give."""
-    marks = VARIANTS[variant]
-    labels = {mark.label for mark in (*marks.first, *marks.second)}
-    has = {"soundness": labels & {*FIRST_LABELS}, "quality": labels & {CORRECTNESS, OPTIMALITY}}
-    return tuple(reading for reading in get_args(Reading) if has[reading])
+    """Soundness and quality, as far as the labels of a variant give them."""
+    has = core.readings_of(VARIANTS[variant])
+    return tuple(reading for reading in get_args(Reading) if reading in has)
 
 
 def predictions(benchmark: str, run: str) -> Iterator[Mapping[str, Any]]:
@@ -119,7 +117,7 @@ def predictions(benchmark: str, run: str) -> Iterator[Mapping[str, Any]]:
 
 
 def systems(runs: Sequence[Run], items: Sequence[Judged]) -> list[System]:
-    """Each run under each of its readings, on the items in their order."""
+    """Each run under each of its readings, on the items in their order; raises ``DataError`` if an item has no row."""
     found: list[System] = []
     for run in runs:
         rows = {(row["subset"], row["id"]): row["steps"] for row in predictions("processbench", run.name)}
