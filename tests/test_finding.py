@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from docs.tools import readings
-from docs.tools.readings import Judged, System, contrast, curves, probability, weighted_f1, weights_at
+from docs.tools.readings import Judged, System, contrast, curves, weighted_f1, weights_at
 from ground.io import DataError, write_jsonl
 from pathfinder.benchmarks.readers import ProcessBenchItem, read_prmbench, read_processbench
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.runs import parse_run
+from pathfinder.reporting.page.registered import probability
 from world.oracle import assess_all
 from world.story import read_story
 
