@@ -11,11 +11,11 @@ from html import escape
 from typing import Protocol
 
 from ground.text import printable
-from pathfinder.core.labels import PREDICTED
+from pathfinder.core.labels import OPTIMALITY, PREDICTED
 from pathfinder.core.prompts import ERROR_FREE
 from pathfinder.pages.origins import Origin
 
-NAMES = {kind.name: kind.title for kind in PREDICTED} | {ERROR_FREE: "no error"}
+NAMES = {kind.name: kind.title for kind in PREDICTED} | {ERROR_FREE: "no error", OPTIMALITY: "optimal"}
 """The heading of each label's column."""
 SOUND, USEFUL, REWARD = "sound", "useful", "reward"
 LEGEND = (

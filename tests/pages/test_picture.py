@@ -27,6 +27,8 @@ def test_columns_badges_and_the_first_error_are_those_of_the_steps() -> None:
     single = picture_of("p", [ScoredStep("x", {"error_free": 0.4}, None)], {0: ["flagged"]})
     assert single.columns == ("no error",)
     assert single.rows[0].badges == ("flagged", "error")
+    typed = picture_of("p", [ScoredStep("x", {"math": 0.9, "consistency": 0.9, "optimality": 0.4}, 0.3)])
+    assert typed.columns == ("no math error", "consistent", "optimal", "reward")
 
 
 def test_text_has_a_line_per_step_and_colours_only_if_asked_for() -> None:

@@ -247,6 +247,16 @@ def test_more_processes_than_a_step_can_fill_wait(root: Path) -> None:
     assert busy_share(trees, 10**6, 8, train.token_budget) > 0.99
 
 
+def test_equal_steps_cost_every_mix_the_same_records(root: Path) -> None:
+    """Four epochs of 380,000 records are 5,938 steps of 256 records; a smaller mix then takes more epochs."""
+    paper, hours = profiles.load(root, "paper"), {}
+    for run, steps in (("full", 0), ("full", 5938), ("full-prm800k", 0), ("full-prm800k", 5938)):
+        params = paper.model_copy(update={"runs": [run], "train": paper.train.model_copy(update={"steps": steps})})
+        hours[run, steps] = hours_of(Plan(params, cards.machine("H100", 8)))["train"]
+    assert hours["full", 5938] == pytest.approx(hours["full", 0], rel=1e-3)
+    assert hours["full-prm800k", 5938] / hours["full-prm800k", 0] == pytest.approx(400 / 345, rel=1e-3)
+
+
 def test_no_card_of_four_is_left_idle(root: Path) -> None:
     settings = Plan(profiles.load(root, "paper"), gpus(80, 4)).as_json()["settings"]
     assert settings == {"label.vllm.tensor_parallel": "4", "search.vllm.replicas": "2"}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pathfinder.benchmarks.metrics import Evaluated
-from pathfinder.core.labels import CORRECTNESS
+from pathfinder.core.labels import CORRECTNESS, OPTIMALITY
 from pathfinder.core.prompts import FIRST_LABELS
 from pathfinder.data.metrics import Build, Judged, Overlap, Shared, Truth
 from pathfinder.pages.origins import Origin, Sourced
@@ -93,7 +93,7 @@ def curves_of(results: Results) -> list[dict[str, Any]]:
         {"system": name_of(members[0]), "label": label, "step": row.step, "loss": loss, "accuracy": accuracy}
         for members in results.systems
         for row in results.logs.get(members[0].name, ())
-        for label in (*FIRST_LABELS, CORRECTNESS)
+        for label in (*FIRST_LABELS, OPTIMALITY, CORRECTNESS)
         if (loss := row.held_out("loss", label)) is not None
         and (accuracy := row.held_out("accuracy", label)) is not None
     ]
