@@ -6,6 +6,7 @@ Writes  artifacts/predictions/search/<run>.jsonl (the published script's rows),
         artifacts/predictions/best_of_n/<run>.jsonl, metrics/search/<run>.json (percent; docs/search.md)
 Run     python -m stages.search full
 
+The search and best of n read the quality of a step, which is its reward; the metrics also have best of n by soundness.
 ``search.preset: official`` searches and grades as published.
 """
 
@@ -22,9 +23,12 @@ from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import Params, load_params
+from pathfinder.core.readings import OWN, reading_for, readings_of
 from pathfinder.engines.workers import Workers, chunk_folder
+from pathfinder.models.folders import open_model
 from pathfinder.models.footprint import require
 from pathfinder.policy.best_of_n import best_of_n
+from pathfinder.policy.choosing import READING
 from pathfinder.policy.evaluate import BEST_OF_N, SearchJob, read_problems, score_all, search_all, search_preset
 from pathfinder.policy.metrics import BestOfN
 from pathfinder.policy.serving import POLICY, deciding, policy_servers
@@ -57,7 +61,10 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/
     ):
         figures = _best_of_n(run, workers, deciding(params.search) | identity, models, params)
         rows, metrics = search_all("search", read_problems(params), workers, identity, models, params)
-    others = {"system": run, "titles": list(system.titles)} if system else titles_of(run)
+    if system:
+        others: dict[str, Any] = {"system": run, "titles": list(system.titles), "reading": OWN}
+    else:
+        others = titles_of(run) | {"reading": reading_for(READING, readings_of(open_model(folder).variant))}
     metrics = metrics.model_copy(update={"best_of_n": figures} | others)
     write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
     write_metrics(METRICS / f"{run}.json", metrics)

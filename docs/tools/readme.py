@@ -25,7 +25,10 @@ START, END = "<!-- results -->\n", "<!-- /results -->\n"
 def results_text(tables: Mapping[str, Any]) -> str:
     """The main results in Markdown; ``tables`` is the content of tables.json."""
     headers, *rows = printed_rows(parse_tables(tables))
-    basis = f"Profile `{tables['profile']}`, in percent with 95 % intervals (docs/statistics.md)."
+    basis = (
+        f"Profile `{tables['profile']}`, in percent with 95 % intervals (docs/statistics.md), by the reading that each "
+        "benchmark asks for (docs/benchmarks.md)."
+    )
     return f"{markdown_table(headers, rows)}\n\n{basis}\n"
 
 

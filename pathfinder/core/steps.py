@@ -86,6 +86,14 @@ class StepScore:
         """True if an error label is negative or, without error labels, the reward is below one half."""
         return self.read("soundness") < 0.5
 
+    @classmethod
+    def of_row(cls, row: Mapping[str, float | None]) -> StepScore:
+        """The score of one of our systems from a step of its prediction row; further keys are ignored."""
+        given = {name: p for name in (*FIRST_LABELS, OPTIMALITY) if (p := row.get(name)) is not None}
+        reward = row.get("reward")
+        is_only_label = len(given) == 1 and reward is not None and reward in given.values()
+        return cls(given, math.nan if reward is None else reward, means="soundness" if is_only_label else "quality")
+
     def row(self) -> dict[str, float | None]:
         """The score in prediction files; None for a label that the variant does not have."""
         reward = None if math.isnan(self.reward) else self.reward

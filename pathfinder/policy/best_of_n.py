@@ -5,22 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pathfinder.benchmarks.accuracy import metrics
 from pathfinder.core.params import Report
 from pathfinder.core.steps import PRM, Solution
 from pathfinder.policy.choosing import RULES, choose, steps_of
-from pathfinder.policy.metrics import BestOfN
+from pathfinder.policy.metrics import BestOfN, Choices
 from pathfinder.policy.samples import figures
 
 
 def score_samples(scorer: PRM, samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Per row of the sample stage ``{"set", "id", "rewards"}``: the rewards of every step of every solution.
 
-    Solutions with equal steps are scored once. A solution without steps, or longer than the model's context, has no
-    rewards.
+    A PRM with that reading adds ``soundness``, in the same form. Solutions with equal steps are scored once. A solution
+    without steps, or longer than the model's context, has no rewards.
     """
     wanted: dict[tuple[str, tuple[str, ...]], Solution] = {}
     for row in samples:
@@ -28,20 +28,33 @@ def score_samples(scorer: PRM, samples: Sequence[dict[str, Any]]) -> list[dict[s
             name, key = f"{row['set']}/{row['id']}, sample {number}", (row["question"], steps_of(text))
             wanted.setdefault(key, Solution(name, *key))
     scored = scorer.score(list(wanted.values()))
-    rewards = {key: [step.reward for step in steps] for key, steps in zip(wanted, scored, strict=True)}
-    found = [[rewards[row["question"], steps_of(text)] for text in row["solutions"]] for row in samples]
-    return [{"set": row["set"], "id": row["id"], "rewards": each} for row, each in zip(samples, found, strict=True)]
+    values = {"rewards": [[step.reward for step in steps] for steps in scored]}
+    sound = [[p for step in steps if (p := step.soundness) is not None] for steps in scored]
+    values |= {"soundness": sound} if any(sound) else {}
+    by_solution = {name: dict(zip(wanted, each, strict=True)) for name, each in values.items()}
+    return [
+        {"set": row["set"], "id": row["id"]}
+        | {
+            name: [each[row["question"], steps_of(text)] for text in row["solutions"]]
+            for name, each in by_solution.items()
+        }
+        for row in samples
+    ]
 
 
 def best_of_n(
     samples: Sequence[dict[str, Any]], scored: Sequence[dict[str, Any]], report: Report
 ) -> tuple[list[dict[str, Any]], BestOfN]:
-    """Rows with each rule's choice, and the figures of every rule next to pass@1, maj@n and pass@n, in percent."""
+    """Rows with each rule's choice, and the figures of every rule next to pass@1, maj@n and pass@n, in percent.
+
+    ``right_by_soundness`` and the figures ``soundness`` are about the choice by soundness.
+    """
     rows = []
     for row, found in zip(samples, scored, strict=True):
         chosen = choose(found["rewards"], row["votes"])
-        right = {rule: index is not None and row["right"][index] for rule, index in chosen.items()}
-        rows.append(found | {"chosen": chosen, "right": right})
+        rows.append(found | {"chosen": chosen, "right": _right(row, chosen)})
+        if "soundness" in found:
+            rows[-1]["right_by_soundness"] = _right(row, choose(found["soundness"], row["votes"]))
     n = min((len(row["right"]) for row in samples), default=0)
     values = figures(samples, n) | {rule: [float(row["right"][rule]) for row in rows] for rule in RULES}
     too_long = sum(
@@ -49,4 +62,15 @@ def best_of_n(
         for row, found in zip(samples, scored, strict=True)
         for solution, rewards in zip(row["solutions"], found["rewards"], strict=True)
     )
-    return rows, BestOfN(n=n, too_long=too_long, **metrics([row["set"] for row in samples], values, report))
+    sets = [row["set"] for row in samples]
+    others: dict[str, Any] = {}
+    if rows and all("right_by_soundness" in row for row in rows):
+        by_soundness: dict[str, Sequence[float]] = {
+            rule: [float(row["right_by_soundness"][rule]) for row in rows] for rule in RULES
+        }
+        others["soundness"] = Choices(**metrics(sets, by_soundness, report))
+    return rows, BestOfN(n=n, too_long=too_long, **metrics(sets, values, report), **others)
+
+
+def _right(row: Mapping[str, Any], chosen: Mapping[str, int | None]) -> dict[str, bool]:
+    return {rule: index is not None and row["right"][index] for rule, index in chosen.items()}

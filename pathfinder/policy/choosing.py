@@ -12,9 +12,12 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from pathfinder.core.prompts import STEP_SEPARATOR
 
+READING: Final = "quality"
+"""The reading that guides a search: a step has to be right and bring the solution forward."""
 SCORES: dict[str, Callable[[Sequence[float]], float]] = {
     "min": min,
     "product": math.prod,

@@ -44,10 +44,14 @@ class Choices(Metrics):
 
 
 class BestOfN(Choices):
-    """Whole solutions chosen by their rewards: a figure per rule of ``choosing``."""
+    """Whole solutions chosen by their rewards: a figure per rule of ``choosing``.
+
+    ``soundness`` has the same figures by the soundness of the steps, if the system has that reading.
+    """
 
     n: Whole | None = None
     too_long: Whole = 0
+    soundness: Choices | None = None
 
 
 class Sample(Choices):

@@ -1,4 +1,7 @@
-"""The quality of rewards, measured on the benchmarks' gold labels: how they rank steps, and how calibrated they are."""
+"""How well scores rank steps, and how calibrated they are, measured on the benchmarks' gold labels.
+
+Each score is read as the benchmark asks: soundness, and quality in PRMBench's classes about redundancy.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from pathfinder.benchmarks.prmbench import REDUNDANCY
 from pathfinder.benchmarks.readers import CORRECT, PRMBenchItem, ProcessBenchItem
+from pathfinder.core.steps import StepScore
 
 BINS = 10
 FEWEST = 10
@@ -56,7 +61,8 @@ def processbench_rewards(items: Sequence[ProcessBenchItem], rows: Iterable[Mappi
     for row in rows:
         if (item := known.get((row["subset"], row["id"]))) is not None:
             labelled = len(item.steps) if item.label < 0 else item.label + 1
-            pairs += [(step["reward"], place != item.label) for place, step in enumerate(row["steps"][:labelled])]
+            sound = [StepScore.of_row(step).read("soundness") for step in row["steps"][:labelled]]
+            pairs += [(value, place != item.label) for place, value in enumerate(sound)]
     return _rewards(pairs)
 
 
@@ -67,8 +73,9 @@ def prmbench_rewards(items: Sequence[PRMBenchItem], rows: Iterable[Mapping[str, 
     for row in rows:
         if (item := known.get(row["idx"])) is not None:
             wrong = set(item.error_steps)
-            steps = row.get("steps", ())[: len(item.steps)]
-            pairs += [(step["reward"], place + 1 not in wrong) for place, step in enumerate(steps)]
+            reading = "quality" if item.classification in REDUNDANCY else "soundness"
+            values = [StepScore.of_row(step).read(reading) for step in row.get("steps", ())[: len(item.steps)]]
+            pairs += [(value, place not in wrong) for place, value in enumerate(values, start=1)]
     return _rewards(pairs)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pathfinder.core.labels import FOLDERS
+from pathfinder.core.readings import DEFINITION
 from pathfinder.core.runs import Run
 from pathfinder.pages.origins import origin_of
 from pathfinder.pages.page import as_markdown_text, markdown_table
@@ -22,8 +23,13 @@ from pathfinder.training import card
 Manifest = Mapping[str, Mapping[str, Any]]
 TOY = " (toy: generated stories)"
 DATASETS = {PROCESSBENCH: "ProcessBench", PRMBENCH: "PRMBench", SEARCH: "search problems"}
-_RULES = {"both": "labels, then reward", "pass1": "labels only", "official": "as published"}
-"""The names of the decision rules by their key in metric files; the card explains them."""
+_READINGS = {
+    DEFINITION: "by class: quality or soundness",
+    "soundness": "soundness",
+    "quality": "quality",
+    "official": "as published",
+}
+"""The names of the readings by their key in metric files; the card explains them."""
 _TASK = {"type": card.TASK, "name": "errors and correctness of the steps of a solution"}
 _HUB, _BASE, _JUDGE = "hub", "models/base", "models/judge"
 
@@ -32,7 +38,7 @@ _HUB, _BASE, _JUDGE = "hub", "models/base", "models/judge"
 class Figure:
     """One result in percent. ``part`` is a subset or category, or empty; ``place`` is ``file#pointer``.
 
-    ``kind`` is the metric's identifier and ``rule`` the decision rule in words.
+    ``kind`` is the metric's identifier and ``rule`` the reading in words.
     """
 
     benchmark: Benchmark
@@ -67,7 +73,7 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
         card.LABELS,
         "## Results of this model",
         texts["results"],
-        markdown_table(("data set", "part", "figure", "decision rule", "percent", "place"), _results(figures, is_toy))
+        markdown_table(("data set", "part", "figure", "reading", "percent", "place"), _results(figures, is_toy))
         if figures
         else f"{MISSING}: the benchmarks have not run.",
         "## Licences",
@@ -163,13 +169,13 @@ def _figures_of(results: Results, run: str) -> list[Figure]:
 def _measured(results: Results, run: str) -> Iterator[tuple[Benchmark, str, str, str, str, float | None]]:
     """The values of the fields of ``Figure`` up to ``value``."""
     processbench, prmbench, search = results.processbench.get(run), results.prmbench.get(run), results.search.get(run)
-    for rule, words in _RULES.items():
-        if processbench and (of := processbench.rules.get(rule)):
+    for reading, words in _READINGS.items():
+        if processbench and (of := processbench.readings.get(reading)):
             yield PROCESSBENCH, "", "f1", "mean F1", words, of.mean_f1
             for part, subset in of.subsets.items():
                 yield PROCESSBENCH, part, "f1", "F1", words, subset.f1
-        if prmbench and (by_rule := prmbench.rules.get(rule)):
-            for part, value in {"": by_rule.overall, **by_rule.categories}.items():
+        if prmbench and (read := prmbench.readings.get(reading)):
+            for part, value in {"": read.overall, **read.categories}.items():
                 yield PRMBENCH, part, "prmscore", "PRMScore", words, value
     if search:
         words = "guided search, highest reward per step"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import nan
 
 from pathfinder.benchmarks import paper
 from pathfinder.benchmarks.bootstrap import Estimate, adjusted
@@ -38,6 +39,8 @@ VARIANT_CLAIMS = {
     "no_subtasks": ("separate subtasks help", "Does separating the subtasks help?"),
     "no_error_categories": ("separate error categories help", "Does separating the error categories help?"),
     "autoregressive": ("two passes beat autoregressive labels", "Do two passes beat autoregressive labels?"),
+    "plain_error": ("the method beats one label of errors", "Does the method beat one label of errors?"),
+    "typed_three": ("two passes beat three labels in one", "Do two passes beat three labels in one pass?"),
 }
 """The claim that the full variant beats another one, and its question."""
 SOME_DATA, MORE_DATA = "some weak data helps (400k over PRM800K)", "more weak data helps (550k over 400k)"
@@ -62,7 +65,8 @@ NO = Verdict("no", "no", "is contradicted", -1)
 PERHAPS = Verdict("perhaps", "open", "is weakly supported")
 PERHAPS_NOT = Verdict("perhaps not", "open", "is weakly contradicted")
 OPEN = Verdict("open", "open", "remains open")
-VERDICTS = (YES, NO, PERHAPS, PERHAPS_NOT, OPEN)
+NOT_COMPARABLE = Verdict("not comparable", "open", "cannot be tested")
+VERDICTS = (YES, NO, PERHAPS, PERHAPS_NOT, OPEN, NOT_COMPARABLE)
 """In the order of sentences."""
 
 
@@ -96,15 +100,47 @@ class Finding(Estimate):
         return Finding(value, low, high, self.p)
 
 
+@dataclass(frozen=True)
+class Incomparable(Finding):
+    """A claim whose two sides answer different questions: it has readings in place of figures."""
+
+    readings: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """``NOT_COMPARABLE``."""
+        return NOT_COMPARABLE
+
+    @property
+    def figures(self) -> str:
+        """The two readings."""
+        return self.readings
+
+    def __str__(self) -> str:
+        return f"{self.verdict.word}: {self.readings}"
+
+    def cell(self) -> Sourced:
+        """The reason, which has no figure."""
+        return Sourced(str(self), None)
+
+    def reversed(self) -> Finding:
+        """The same claim about the other side."""
+        return replace(self, readings=" against ".join(self.readings.split(" against ")[::-1]))
+
+
 Findings = Mapping[str, Mapping[str, Finding]]
 """For each claim, a finding per benchmark title."""
 
 
 def adjusted_findings(compared: Sequence[Comparison]) -> list[Finding]:
-    """The finding of each comparison that its left side is ahead; p-values are adjusted over all of them."""
-    found = [one.difference for one in compared]
-    ps = adjusted([one.p for one in found])
-    return [Finding(one.value, one.low, one.high, p) for one, p in zip(found, ps, strict=True)]
+    """The finding of each comparison that its left side is ahead; p-values are adjusted over all differences."""
+    ps = iter(adjusted([one.difference.p for one in compared if one.difference]))
+    return [
+        Finding(found.value, found.low, found.high, next(ps))
+        if (found := one.difference)
+        else Incomparable(nan, nan, nan, nan, one.reading)
+        for one in compared
+    ]
 
 
 def findings(evidence: Evidence, compared: Sequence[Comparison]) -> Findings:
@@ -130,7 +166,8 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
         f"comparisons that ProcessBench, PRMBench and Search list below. “{_sentence(YES.word)}” and “{NO.word}” mean "
         f"p < 0.05. “{_sentence(PERHAPS.word)}” and “{PERHAPS_NOT.word}” mean that the interval excludes zero but p is "
         f"larger. “{_sentence(OPEN.word)}” means neither: the data show no clear difference, which does not prove that "
-        "there is none."
+        f"there is none. Systems are read by {_readings()}. “{_sentence(NOT_COMPARABLE.word)}” means that a variant "
+        "does not have this reading, so the two sides answer different questions."
     )
     table = _claims_table(caption, found, [bench.title for bench in BENCHMARKS])
     return [table, *map(Text, _about_seeds(evidence.compared))]
@@ -182,6 +219,8 @@ def hypothesis(found: Findings) -> list[str]:
     parts = [f"{verdict.hypothesis} on {listed(list(names))}" for verdict, names in by_verdict(tests).items()]
     claim = "The paper's hypothesis, that rewards improve if typed errors are detected first,"
     reason = ", where the interval of the difference includes zero" if OPEN in by_verdict(tests) else ""
+    if NOT_COMPARABLE in by_verdict(tests):
+        reason += ": there the variant answers a different question"
     return [_said_of(f"{claim} {'; it '.join(parts)}{reason}.", tests.values())]
 
 
@@ -319,7 +358,12 @@ def _lead_table(evidence: Evidence, by_set: Findings) -> list[Block]:
 
 
 def _said_of(text: str, tests: Iterable[Finding]) -> str:
-    return said(text, [figure for test in tests for figure in (test.value, test.low, test.high)])
+    known = [test for test in tests if test.verdict is not NOT_COMPARABLE]
+    return said(text, [figure for test in known for figure in (test.value, test.low, test.high)])
+
+
+def _readings() -> str:
+    return ", ".join(f"{bench.reading} ({bench.title})" for bench in BENCHMARKS)
 
 
 def _sentence(text: str) -> str:

@@ -18,6 +18,7 @@ from pathfinder.benchmarks import prmbench, processbench
 from pathfinder.benchmarks.bootstrap import Estimate, Indices, Spread, Statistic, estimate, replicate
 from pathfinder.benchmarks.readers import CORRECT, PRMBenchItem, ProcessBenchItem
 from pathfinder.core.params import Report
+from pathfinder.core.readings import are_comparable
 from pathfinder.reporting.origins import from_files, made
 from pathfinder.reporting.results import Score
 
@@ -27,18 +28,30 @@ _DIFFERENCE = "paired difference"
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two systems on one benchmark."""
+    """Two systems on one benchmark, and the reading of each; without a difference, they answer different questions."""
 
     left: str
     right: str
     benchmark: str
-    difference: Estimate
+    difference: Estimate | None
     n: int
     seeds: tuple[int, ...] = (1,)
+    readings: tuple[str, str] = ("", "")
+
+    @property
+    def reading(self) -> str:
+        """The reading of both sides, or the two readings in words."""
+        return " against ".join(dict.fromkeys(filter(None, self.readings)))
 
     def __str__(self) -> str:
         found = self.difference
-        basis = f"({self.n} problems; {_seeds(self.seeds)})."
+        by = f"by {self.reading}; " if self.reading else ""
+        basis = f"({by}{self.n} problems; {_seeds(self.seeds)})."
+        if found is None:
+            return (
+                f"{self.left} and {self.right} are not comparable on {self.benchmark}: they answer different questions "
+                f"{basis}"
+            )
         if not found.is_clear:
             return (
                 f"{self.left} and {self.right} do not differ clearly on {self.benchmark}: the difference is "
@@ -65,7 +78,7 @@ class Measured:
 
 
 def on_processbench(items: Sequence[ProcessBenchItem], rows: Iterable[Row]) -> Measured:
-    """Mean F1 from prediction rows, rule "both", over the items that have a row."""
+    """Mean F1 from prediction rows, by the main reading, over the items that have a row."""
     predictions = {(row["subset"], row["id"]): row["prediction"] for row in rows}
     mine = [item for item in items if item.key in predictions]
     keys = tuple(f"{item.subset}/{item.id}" for item in mine)
@@ -73,7 +86,7 @@ def on_processbench(items: Sequence[ProcessBenchItem], rows: Iterable[Row]) -> M
 
 
 def on_prmbench(items: Sequence[PRMBenchItem], rows: Iterable[Row]) -> Measured:
-    """PRMScore from prediction rows, rule "both", without the correct counterparts, as the metric computes it."""
+    """PRMScore from prediction rows, by the main reading and without the correct counterparts, as in the metric."""
     found = {row["idx"]: row for row in rows}
     mine = [item for item in items if item.classification != CORRECT and item.idx in found]
     labels = [prmbench.labels_of(item.idx, found[item.idx], item.classification) or [] for item in mine]
@@ -104,13 +117,15 @@ def on_search(rows: Sequence[Row], figure: str = "correct") -> Measured:
 class System:
     """A system's replicates (float64, shape ``[seeds, 1 + samples]``) on the problems ``keys`` of one benchmark.
 
-    Controls that need no training have one row and no seed. ``files`` are what it was measured from.
+    Controls that need no training have one row and no seed. ``files`` are what it was measured from, ``reading`` is the
+    question that the figures answer.
     """
 
     keys: tuple[str, ...]
     seeds: tuple[int, ...]
     replicates: npt.NDArray[np.float64]
     files: tuple[str, ...] = ()
+    reading: str = ""
 
     def level(self, report: Report, spread: Between | None = None) -> Score:
         """The mean over seeds in percent, its interval clipped to 0 to 100; ``spread`` applies to a single seed."""
@@ -141,6 +156,7 @@ def gather(
     report: Report,
     is_trained: bool = True,
     files: Mapping[int, Sequence[str]] | None = None,
+    reading: str = "",
 ) -> System | None:
     """Combine a system's runs by seed; runs without problems or on other problems than the first are left out.
 
@@ -156,7 +172,7 @@ def gather(
         for run in same.values()
     ]
     names = dict.fromkeys(name for seed in same for name in (files or {}).get(seed, ()))
-    return System(keys, tuple(same) if is_trained else (), np.stack(rows), tuple(names))
+    return System(keys, tuple(same) if is_trained else (), np.stack(rows), tuple(names), reading)
 
 
 def compare(
@@ -168,7 +184,8 @@ def compare(
 ) -> list[Comparison]:
     """Compare every pair whose sides were measured on the same problems; equal seeds are paired.
 
-    The intervals are clipped to -100 to 100, because both sides are in percent.
+    Sides with different readings have no difference. The intervals are clipped to -100 to 100, because both sides are
+    in percent.
 
     ``spread`` is the variance between seeds that a side with one seed is assumed to have.
     """
@@ -179,6 +196,10 @@ def compare(
         first, second = systems[left], systems[right]
         is_paired = first.seeds == second.seeds
         counts = tuple(len(side.seeds) for side in (first, second) if side.seeds)
+        readings = (first.reading, second.reading)
+        if not are_comparable(*readings):
+            found.append(Comparison(left, right, benchmark, None, len(first.keys), counts, readings))
+            continue
         parts = [first.replicates - second.replicates] if is_paired else [first.replicates, -second.replicates]
         between = spread if spread and 1 in counts else None
         difference = estimate(parts, report.confidence, between.spread.of(*counts) if between else None)
@@ -190,5 +211,5 @@ def compare(
             low=made(_DIFFERENCE, max(-100.0, difference.low), ends),
             high=made(_DIFFERENCE, min(100.0, difference.high), ends),
         )
-        found.append(Comparison(left, right, benchmark, known, len(first.keys), counts))
+        found.append(Comparison(left, right, benchmark, known, len(first.keys), counts, readings))
     return found

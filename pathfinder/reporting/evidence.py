@@ -12,6 +12,9 @@ from ground.io import read_jsonl
 from pathfinder.benchmarks.bootstrap import pooled
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.params import Report
+from pathfinder.core.prompts import VARIANTS as BY_NAME
+from pathfinder.core.readings import reading_for, readings_of
+from pathfinder.core.runs import Run
 from pathfinder.policy.choosing import COLUMNS, RULES
 from pathfinder.reporting import comparisons
 from pathfinder.reporting.calibration import Rewards, prmbench_rewards, processbench_rewards
@@ -77,8 +80,8 @@ class Evidence:
             systems = {name: self._trained(name, bench.key, measure) for name in self.systems}
             systems |= self._search_rivals() if bench is SEARCH else {}
             for title, name in self._published.items():
-                file = f"{bench.key}/{name}.jsonl"
-                systems[title] = self._untrained(measure(self.rows(file)), file)
+                file, metrics = f"{bench.key}/{name}.jsonl", self.results.published[bench].get(name)
+                systems[title] = self._untrained(measure(self.rows(file)), file, metrics.reading if metrics else "")
             found[bench] = _existing(systems)
         return found
 
@@ -151,16 +154,21 @@ class Evidence:
 
     @cached_property
     def compared_as_published(self) -> list[Comparison]:
-        """The comparisons among our systems under the published rules, where the main rule is another one.
+        """The comparisons among our systems under the published rule of PRMBench, if the main rule is another one.
 
-        The search has no other rule, because another rule would lead to other steps.
+        ProcessBench's published rule reads soundness, as ours does. The search has no other rule, because another rule
+        would lead to other steps.
         """
-        found: list[Comparison] = []
-        for bench in [bench for bench in _PUBLISHED if bench not in self.results.official]:
-            measure = partial(_as_published, self._measures[bench], _PUBLISHED[bench])
-            systems = _existing({name: self._trained(name, bench.key, measure) for name in self.systems})
-            found += compare(systems, self._pairs, bench.title, self.report, self._between(systems))
-        return found
+        if PRMBENCH in self.results.official:
+            return []
+        measure = partial(_as_published, self._measures[PRMBENCH])
+        systems = _existing(
+            {
+                name: self._trained(name, PRMBENCH.key, measure, reading=reading_as_published(runs[0].variant))
+                for name, runs in self.systems.items()
+            }
+        )
+        return compare(systems, self._pairs, PRMBENCH.title, self.report, self._between(systems))
 
     @property
     def _pairs(self) -> list[tuple[str, str]]:
@@ -204,21 +212,26 @@ class Evidence:
             found[name] = self._trained(FULL, "best_of_n", partial(_best_of_n, rule), only_set)
         return found
 
-    def _trained(self, system: str, folder: str, measure: Measure, only_set: str = "") -> System | None:
-        names = {run.seed: f"{folder}/{run.name}.jsonl" for run in self.systems.get(system, ())}
+    def _trained(
+        self, system: str, folder: str, measure: Measure, only_set: str = "", reading: str = ""
+    ) -> System | None:
+        runs = self.systems.get(system, ())
+        names = {run.seed: f"{folder}/{run.name}.jsonl" for run in runs}
         measured = {seed: measure(self.rows(name, only_set)) for seed, name in names.items()}
-        return gather(measured, self.report, files={seed: self.files(name) for seed, name in names.items()})
+        files = {seed: self.files(name) for seed, name in names.items()}
+        return gather(measured, self.report, files=files, reading=reading or self._reading(folder, runs))
 
-    def _untrained(self, measured: Measured, name: str) -> System | None:
-        return gather({1: measured}, self.report, is_trained=False, files={1: self.files(name)})
+    def _reading(self, folder: str, runs: Sequence[Run]) -> str:
+        """The reading of a system's main figures in the metrics of its first run."""
+        found = next((files for bench, files in self.results.benchmarks.items() if bench.key == folder), {})
+        return next((found[run.name].reading for run in runs if run.name in found), "")
+
+    def _untrained(self, measured: Measured, name: str, reading: str = "") -> System | None:
+        return gather({1: measured}, self.report, is_trained=False, files={1: self.files(name)}, reading=reading)
 
 
 def _files_in(folder: Path) -> tuple[str, ...]:
     return tuple(path.as_posix() for path in sorted(folder.glob("*.json*")) if path.is_file())
-
-
-def _published_prediction(row: Row) -> Row | None:
-    return row | {"prediction": row["prediction_pass1"]} if "prediction_pass1" in row else None
 
 
 def _published_labels(row: Row) -> Row | None:
@@ -226,15 +239,13 @@ def _published_labels(row: Row) -> Row | None:
     return None if labels is None else row | {"scores": {"step_level_validity_labels": labels}}
 
 
-_PUBLISHED: dict[Benchmark, Callable[[Row], Row | None]] = {
-    PROCESSBENCH: _published_prediction,
-    PRMBENCH: _published_labels,
-}
-"""Per benchmark, a prediction row with the published rule's answer under the standard key; ``None`` without one."""
+def _as_published(measure: Measure, rows: list[Row]) -> Measured:
+    return measure([found for row in rows if (found := _published_labels(row)) is not None])
 
 
-def _as_published(measure: Measure, read: Callable[[Row], Row | None], rows: list[Row]) -> Measured:
-    return measure([found for row in rows if (found := read(row)) is not None])
+def reading_as_published(variant: str) -> str:
+    """The reading of a variant under the published rules, which read its labels of the first pass."""
+    return reading_for("soundness", readings_of(BY_NAME[variant]))
 
 
 def _existing(systems: Mapping[str, System | None]) -> dict[str, System]:

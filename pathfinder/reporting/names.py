@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
-from pathfinder.benchmarks import paper
+from pathfinder.benchmarks import paper, prmbench, processbench
 from pathfinder.core import prompts
 from pathfinder.core.runs import MAIN_MIX, Run
 from pathfinder.policy import choosing
@@ -28,16 +28,17 @@ TEXTS: dict[str, dict[str, str]] = tomllib.loads(files(__package__).joinpath("te
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Benchmark:
-    """A benchmark: its folders' name, the title of its main figure, and the paper's table."""
+    """A benchmark: its folders' name, the title of its main figure, the paper's table, and the reading it asks for."""
 
     key: str
     title: str
     table: paper.PaperTable
+    reading: str
 
 
-PROCESSBENCH = Benchmark("processbench", "ProcessBench mean F1", paper.PROCESSBENCH)
-PRMBENCH = Benchmark("prmbench", "PRMScore", paper.PRMBENCH)
-SEARCH = Benchmark("search", "search accuracy", paper.SEARCH)
+PROCESSBENCH = Benchmark("processbench", "ProcessBench mean F1", paper.PROCESSBENCH, processbench.READING)
+PRMBENCH = Benchmark("prmbench", "PRMScore", paper.PRMBENCH, prmbench.READING)
+SEARCH = Benchmark("search", "search accuracy", paper.SEARCH, choosing.READING)
 BENCHMARKS = (PROCESSBENCH, PRMBENCH, SEARCH)
 COLUMNS = {benchmark.key: benchmark.title for benchmark in BENCHMARKS} | choosing.COLUMNS
 """The columns of the main results, by their key in ``reports/tables.json``."""

@@ -9,7 +9,8 @@ from pathfinder.core.metrics import Measured
 from pathfinder.pages.page import Block, Figure, Fold, Table
 from pathfinder.pages.svg import dot_chart, scatter_chart
 from pathfinder.reporting import cells, names
-from pathfinder.reporting.names import BENCHMARKS, PROCESSBENCH, SEARCH, Benchmark, label, name_of
+from pathfinder.reporting.evidence import reading_as_published
+from pathfinder.reporting.names import BENCHMARKS, NOT_APPLICABLE, PROCESSBENCH, SEARCH, Benchmark, label, name_of
 from pathfinder.reporting.origins import made, of_paper, said, sizes_of_paper
 from pathfinder.reporting.results import Results, as_published, repaired
 from pathfinder.reporting.tables import PUBLISHED_RULES, TITLES, known, scores_in
@@ -21,6 +22,12 @@ _SAME = {
     "RLHFlow-PRM-Mistral-8B": "RLHFlow-Mistral-8B",
     "RLHFlow-PRM-DeepSeek-8B": "RLHFlow-DeepSeek-8B",
 }
+_OF_PAPER = {
+    paper.ours(variant, mix): "quality (one label)" if variant == "no_subtasks" else "soundness (error labels)"
+    for mix in ("400k", "prm800k")
+    for variant in ("full", "no_error_categories", "no_subtasks")
+}
+"""The readings of the paper's own rows: its ablation of the subtasks compares two questions."""
 
 
 def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
@@ -37,25 +44,34 @@ def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
 
 def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable, is_comparable: bool) -> Table:
     theirs = {row.name: of_paper(table.label, place, row.values) for place, row in enumerate(table.rows)}
-    found: list[tuple[str, list[float | None], list[str]]] = []
+    found: list[tuple[str, str, list[float | None], list[str]]] = []
     published = results.read(benchmark, as_published)
     for members in cells.measured(results, benchmark):
         name, titles = f"ours: {label(members)}", [paper.ours(members[0].variant, members[0].mix)]
         if values := known(cells.scores_of(members, published, table.columns)):
-            found.append((f"{name}, {_words(results, benchmark)}", values, titles))
+            reading = _reading(benchmark, reading_as_published(members[0].variant))
+            found.append((f"{name}, {_words(results, benchmark)}", reading, values, titles))
         if values := known(cells.scores_of(members, results.read(benchmark, repaired), table.columns)):
-            found.append((f"{name}, {REPAIRED}", values, []))
+            reading = _reading(benchmark, results.benchmarks[benchmark][members[0].name].reading)
+            found.append((f"{name}, {REPAIRED}", reading, values, []))
     for name, metrics in results.published[benchmark].items():
         titles = results.titles(name)
         for words, view, compared in _views(metrics):
             title = ", ".join(filter(None, (f"measured: {titles[0]}", words)))
-            found.append((title, scores_in(view, table.columns), titles if compared else []))
+            found.append((title, view.reading or NOT_APPLICABLE, scores_in(view, table.columns), titles * compared))
     ours = [
-        ((name,), values, next((theirs[row.name] for row in map(table.row, titles) if row), None))
-        for name, values, titles in ((name, values, titles if is_comparable else []) for name, values, titles in found)
+        ((name, by), values, next((theirs[row.name] for row in map(table.row, titles * is_comparable) if row), None))
+        for name, by, values, titles in found
     ]
-    printed = [(name, *cells.figures(values)) for name, values in theirs.items()]
-    return _with_ours(table.caption, ("system", *table.headings), printed, ours)
+    printed = [
+        (name, _reading(benchmark, _OF_PAPER.get(name, "")), *cells.figures(values)) for name, values in theirs.items()
+    ]
+    return _with_ours(table.caption, ("system", "read by", *table.headings), printed, ours)
+
+
+def _reading(benchmark: Benchmark, reading: str) -> str:
+    """The reading of a row; every search follows the reward."""
+    return (SEARCH.reading if benchmark is SEARCH else reading) or NOT_APPLICABLE
 
 
 def _views(metrics: Measured) -> list[tuple[str, Measured, bool]]:

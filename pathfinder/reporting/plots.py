@@ -61,7 +61,7 @@ def our_scale(results: Results, lines: Sequence[Line]) -> list[Block]:
 
 
 def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
-    """ROC and calibration curves of each system's rewards, with area, calibration error and Brier score.
+    """ROC and calibration curves of each system's scores, with area, calibration error and Brier score.
 
     Empty without rewards.
     """
@@ -80,26 +80,26 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
         ranking[name] = thinned(curve)
         calibration[name] = [(part.reward, part.correct) for part in parts if part.count >= FEWEST]
     roc_axes = "share of incorrect steps accepted", "share of correct steps accepted"
-    axes = "mean reward of the steps", "share of correct steps"
+    axes = "mean score of the steps", "share of correct steps"
     headers = ("system", "steps", "correct, %", "area under ROC", "calibration error", "Brier score")
     all_files = [from_files("statistics", rewards.files) for rewards in found.values()]
     return [
         Figure(
             line_chart(ranking | {"chance": _DIAGONAL}, *roc_axes, guide="chance"),
             said("; ".join(f"{row[0]}: area {row[3]}" for row in rows) + ".", all_files),
-            f"ROC curve of the reward on the steps of {benchmark}: one point per threshold.",
+            f"ROC curve of the scores on the steps of {benchmark}: one point per threshold.",
         ),
         Figure(
             line_chart(calibration | {"calibrated": _DIAGONAL}, *axes, spans={}, guide="calibrated"),
-            said(f"Share of correct steps by mean reward. {'; '.join(gaps)}.", all_files),
-            f"Calibration of the reward on the steps of {benchmark}: one point per tenth of the range with {FEWEST} "
+            said(f"Share of correct steps by mean score. {'; '.join(gaps)}.", all_files),
+            f"Calibration of the scores on the steps of {benchmark}: one point per tenth of the range with {FEWEST} "
             "steps or more.",
         ),
         Table(
-            f"Quality of the reward on the steps of {benchmark}. The figures are of each system's first run. An area "
-            "of 1 is perfect and one of 0.5 is chance. The calibration error is the mean gap between reward and share "
+            f"Ranking and calibration on the steps of {benchmark}, by its reading, of each system's first run. An area "
+            "of 1 is perfect and one of 0.5 is chance. The calibration error is the mean gap between score and share "
             "of correct steps over ten bins, weighted by their steps. The Brier score is the mean squared gap between "
-            "reward and label. For both, 0 is perfect.",
+            "score and label. For both, 0 is perfect.",
             headers,
             rows,
         ),

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathfinder.benchmarks import paper
 from pathfinder.benchmarks.metrics import ProcessBench
 from pathfinder.core.metrics import Measured
+from pathfinder.core.readings import ASKS, DEFINITION
 from pathfinder.core.runs import Run
 from pathfinder.pages.page import Block, Figure, Fold, Table, Text
 from pathfinder.pages.svg import line_chart
@@ -17,9 +18,8 @@ from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Be
 from pathfinder.reporting.origins import in_percent, said
 from pathfinder.reporting.results import Line, Results
 
-_RULES = {"both": "rule both", "pass1": "rule pass 1", "official": "rule official"}
-PUBLISHED_RULES = _RULES | {"authors": "its authors' rule", "benchmark": "the benchmark's rule"}
-_TWO_PASSES = "both passes; a step is incorrect if its reward, given the two predicted labels, is below one half"
+_READINGS = {DEFINITION: "by definition", "soundness": "soundness", "quality": "quality", "official": "rule official"}
+PUBLISHED_RULES = {"authors": "its authors' rule", "benchmark": "the benchmark's rule"}
 TITLES = tuple(benchmark.title for benchmark in names.BENCHMARKS)
 Row = tuple[str, list[float | None]]
 
@@ -33,13 +33,22 @@ def headline(results: Results, lines: Sequence[Line]) -> Table:
         "Scores in percent with 95 % intervals in brackets. The intervals cover the choice of problems and, if any "
         "system has several seeds, the choice of seeds. The baselines follow our systems."
     )
-    others = [bench.title for bench in names.BENCHMARKS[:2] if bench not in results.official]
-    if others:
-        caption += f" Rule of our systems on {' and '.join(others)}: {_TWO_PASSES}."
+    caption += "".join(_read_by(results, bench) for bench in names.BENCHMARKS)
     if results.official:
         caption += f" Our systems follow the published rules in {', '.join(b.title for b in results.official)}."
     emphasis = frozenset(place for place, line in enumerate(lines) if not line.is_baseline)
     return Table(caption, ("system", *names.COLUMNS.values()), rows, emphasis)
+
+
+def _read_by(results: Results, benchmark: Benchmark) -> str:
+    """A sentence on the reading of our systems on a benchmark, and on the systems without it."""
+    if benchmark in results.official or not (measured := cells.measured(results, benchmark)):
+        return ""
+    found = results.benchmarks[benchmark]
+    readings = {label(members): found[members[0].name].reading for members in measured}
+    others = [f"{name} by {reading}" for name, reading in readings.items() if reading not in ("", benchmark.reading)]
+    exceptions = f" ({'; '.join(others)}, for lack of that reading)" if others else ""
+    return f" {benchmark.title} reads {benchmark.reading}: {ASKS[benchmark.reading]}{exceptions}."
 
 
 def scores(results: Results, benchmark: Benchmark) -> list[Block]:
@@ -54,17 +63,17 @@ def details(results: Results, benchmark: Benchmark) -> list[Block]:
 
 
 def _by_part(results: Results, benchmark: Benchmark) -> list[Block]:
-    """The scores on each part of ProcessBench or PRMBench, by rule: our systems, published PRMs and baselines."""
+    """The scores on each part of ProcessBench or PRMBench, by reading: our systems, published PRMs and baselines."""
     found, columns = results.benchmarks[benchmark], benchmark.table.columns
     rows: list[Row] = []
     for members in cells.measured(results, benchmark):
-        ruled = {run.name: found[run.name].rules or {"both": found[run.name]} for run in members}
-        for rule, title in _RULES.items():
-            if by_run := {name: rules[rule] for name, rules in ruled.items() if rule in rules}:
+        read = {run.name: found[run.name].readings or {benchmark.reading: found[run.name]} for run in members}
+        for reading, title in _READINGS.items():
+            if by_run := {name: readings[reading] for name, readings in read.items() if reading in readings}:
                 rows.append((f"{label(members)}, {title}", cells.scores_of(members, by_run, columns)))
     for name, published in results.published[benchmark].items():
-        for rule, metrics in (published.rules or {"authors": published}).items():
-            title = f"{results.titles(name)[0]}, {PUBLISHED_RULES.get(rule, rule)}"
+        for rule, metrics in ({**published.rules, **published.readings} or {"authors": published}).items():
+            title = f"{results.titles(name)[0]}, {(PUBLISHED_RULES | _READINGS).get(rule, rule)}"
             rows.append((title, scores_in(metrics, columns)))
     for name, baseline in results.baselines(benchmark).items():
         rows.append((f"baseline: {name.replace('_', ' ')}", scores_in(baseline, columns)))
@@ -85,6 +94,11 @@ def _searches(results: Results) -> list[Block]:
         for rule, (way, score) in RULES.items():
             if values := known([cells.mean(best.score(rule, column) for best in chosen) for column in columns]):
                 rows.append((f"{label(members)}, {way} n by {score}", values))
+        sound = [each for best in chosen if (each := best.soundness) is not None]
+        for rule in ("min", "weighted_min") if sound else ():
+            way, score = RULES[rule]
+            values = [cells.mean(each.score(rule, column) for each in sound) for column in columns]
+            rows.append((f"{label(members)}, {way} n by {score} of soundness", values))
     for name, metrics in results.published[SEARCH].items():
         rows.append((f"{results.titles(name)[0]}, guided search", scores_in(metrics, columns)))
     return _table(results, SEARCH, rows)
@@ -159,7 +173,7 @@ def _processbench_details(results: Results) -> list[Block]:
         )
         for name, row in generators.items()
     ]
-    caption = "F1 in percent on each generator's solutions, under the rule of the main results."
+    caption = "F1 in percent on each generator's solutions, by the reading of the main results."
     blocks += cells.folded("By generator", caption, ("generator", "solutions", *map(label, systems)), rows)
     if any(metrics.thresholds for metrics in found.values()):
         blocks.append(_thresholds(results))
@@ -192,13 +206,13 @@ def _thresholds(results: Results) -> Fold:
                 values = [chosen.subsets.get(column) for column in paper.PROCESSBENCH.columns[:-1]]
                 at = cells.figures([chosen.threshold], ".3f")
                 rows.append((f"{run}, {title}", *at, *cells.figures([*values, chosen.mean_f1])))
-    caption = "F1 in percent by threshold of the reward. The best threshold on the test items is an upper bound."
+    caption = "F1 in percent by threshold of the main reading. The best threshold on the test items is an upper bound."
     headers = ("run and choice", "threshold", *paper.PROCESSBENCH.headings)
     words = said(
         "; ".join(f"{name}: best {max(y for _, y in line):.1f}" for name, line in series.items()) + ".",
         [y for line in series.values() for _, y in line],
     )
-    chart = line_chart(series, "threshold of the reward", PROCESSBENCH.title)
+    chart = line_chart(series, "threshold", PROCESSBENCH.title)
     figure = Figure(chart, words, f"{PROCESSBENCH.title} of each system's first run by threshold.")
     return Fold("Other thresholds", [figure, Table(caption, headers, rows)])
 
@@ -211,8 +225,8 @@ def _prmbench_details(results: Results) -> list[Block]:
             shares = [cells.mean(found.total.get(key) for found in known) for key in TEXTS["auxiliary"]]
             rows.append((label(members), *cells.figures(map(in_percent, shares))))
     caption = (
-        "Percent, rule “both”: accuracy on kinds of steps, precision and recall of both classes of steps, and the "
-        "similarity of the verdicts on a modified solution and on its correct counterpart."
+        "Percent, by the main reading: accuracy on kinds of steps, precision and recall of both classes of steps, and "
+        "the similarity of the verdicts on a modified solution and on its correct counterpart."
     )
     headers = ("system", *TEXTS["auxiliary"].values())
     blocks = cells.folded("Auxiliary figures", caption, headers, rows)

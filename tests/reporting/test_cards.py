@@ -45,7 +45,7 @@ def test_every_result_is_the_value_at_the_place_that_it_names(results: Results) 
         assert each.metric_value == value_at(read_json(Path(place["file"])), place["pointer"], place["file"])
         assert "/full.json" in place["file"]
     names = {each.metric_name for each in found if each.dataset_config is None}
-    assert {"mean F1 in percent (labels only)", "mean F1 in percent (labels, then reward)"} <= names
+    assert {"mean F1 in percent (soundness)", "mean F1 in percent (quality)"} <= names
 
 
 def test_the_card_names_base_model_data_and_the_licence_of_each_source_that_was_used(results: Results) -> None:

@@ -33,6 +33,7 @@ def test_a_clear_difference_is_described_with_its_interval_and_sign() -> None:
     systems = _systems(A=on_processbench(items, right), B=on_processbench(items, poor))
     (found,) = compare(systems, [("A", "B")], "ProcessBench F1", REPORT)
     # B misses half of the solutions without an error: accuracies 100 and 50, F1 66.7
+    assert found.difference is not None
     assert found.difference.value == pytest.approx(100 - 200 / 3)
     assert str(found).startswith("A beats B by 33.3 points [")
     assert str(found).endswith("on ProcessBench F1 (80 problems; 1 seed).")
@@ -65,6 +66,7 @@ def test_several_seeds_are_paired_by_number_and_counted() -> None:
     assert control.seeds == ()
     systems = {"A": a, "B": b, "C": control, "D": lone}
     found = compare(systems, [("A", "B"), ("A", "C"), ("A", "D")], "search", REPORT)
+    assert found[0].difference is not None
     assert found[0].difference.value == pytest.approx(40)
     assert [str(one).rsplit("; ", 1)[1] for one in found] == ["3 seeds).", "3 seeds).", "3 seeds and 1 seed)."]
     assert a.level(REPORT).value == pytest.approx(100 * (1 - 6 / 40))
@@ -82,6 +84,7 @@ def test_an_interval_of_a_difference_has_no_impossible_end() -> None:
         return found
 
     (one,) = compare({"A": system(3, 41), "B": system(1, 0)}, [("A", "B")], "search", REPORT)
+    assert one.difference is not None
     assert 0 < one.difference.low < one.difference.value < one.difference.high == 100
 
 

@@ -34,7 +34,7 @@ def test_a_solution_longer_than_the_context_is_counted_and_stops_no_report(folde
     write_everything()
     lines = Path("artifacts/predictions/processbench/full.jsonl")
     first, *rows = (row for _, row in read_jsonl(lines))
-    write_jsonl(lines, [first | {"prediction": None, "prediction_pass1": None, "steps": []}, *rows])
+    write_jsonl(lines, [first | {"prediction": None, "prediction_quality": None, "steps": []}, *rows])
     lines = Path("artifacts/predictions/prmbench/full.jsonl")
     first, *rows = (row for _, row in read_jsonl(lines))
     write_jsonl(lines, [first | {"scores": {}, "validity": False, "steps": []}, *rows])

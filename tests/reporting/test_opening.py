@@ -34,7 +34,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path) -> dict[
     item = {"id": "gsm8k-0", "generator": "g", "problem": STORY, "steps": STEPS, "final_answer_correct": False}
     write_json(Path("artifacts/raw/processbench/gsm8k.json"), [item | {"label": 1}])
     Path("artifacts/raw/processbench/math.json").unlink()
-    rows = {"subset": "gsm8k", "id": "gsm8k-0", "prediction": 1, "prediction_pass1": 1, "label": 1}
+    rows = {"subset": "gsm8k", "id": "gsm8k-0", "prediction": 1, "prediction_quality": 1, "label": 1}
     steps = [{"math": math, "consistency": fits, "error_free": None, "reward": r} for math, fits, r in SCORES]
     write_jsonl(Path("artifacts/predictions/processbench/full.jsonl"), [rows | {"steps": steps}])
     (changed,) = (Path("artifacts/raw/prmbench")).glob("*.jsonl")
@@ -46,7 +46,8 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: Path) -> dict[
 
 
 def test_each_true_fault_has_the_flags_that_were_raised(tables: dict[str, list[dict[str, Any]]]) -> None:
-    (table,) = tables["What the flags catch"]
+    table, alarms = tables["What the flags catch"]
+    assert alarms["rows"] == [[f"full, {reading}", "–", "0 of 0", "0 of 1"] for reading in ("soundness", "quality")]
     assert table["headers"] == [
         "true fault",
         "steps",

@@ -108,7 +108,7 @@ def test_a_mean_over_seeds_names_the_predictions_of_every_seed(reported: Path) -
     rows = tables["tables"]["ProcessBench"][0]["origins"]["rows"]
     assert rows[0][5] == {
         "how": "mean",
-        "of": [f"metrics/processbench/{run}.json#/rules/both/mean_f1" for run in ("full", "full-s2")],
+        "of": [f"metrics/processbench/{run}.json#/readings/soundness/mean_f1" for run in ("full", "full-s2")],
     }
 
 
@@ -149,4 +149,4 @@ def test_every_link_of_the_page_leads_into_the_page(reported: Path) -> None:
     numbers = {name: f"s{place}" for place, name in enumerate(read_json(reported / "reports/tables.json")["files"], 1)}
     assert {*numbers.values()} <= page.names, "every number leads to its file"
     runs = "+".join(numbers[f"metrics/processbench/{run}.json"].upper() for run in ("full", "full-s2"))
-    assert f"mean of {runs}/rules/both/mean_f1" in page.titles
+    assert f"mean of {runs}/readings/soundness/mean_f1" in page.titles

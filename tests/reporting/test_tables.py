@@ -43,10 +43,10 @@ def test_published_prms_and_best_of_n_are_compared_with_ours(folder: Path, root:
     assert len(theirs) == place + 3
     search = {line[0]: line[-1] for line in printed["Search"][0]["rows"]}
     captions = [table["caption"] for section in ("ProcessBench", "PRMBench") for table in printed[section]]
-    assert sum("threshold of the reward" in caption for caption in captions) == 1
+    assert sum("threshold of the main reading" in caption for caption in captions) == 1
     assert sum("generator's solutions" in caption for caption in captions) == 1
     assert sum("accuracy on kinds of steps" in caption for caption in captions) == 1
-    sweep = next(t["rows"] for t in printed["ProcessBench"] if "threshold of the reward" in t["caption"])
+    sweep = next(t["rows"] for t in printed["ProcessBench"] if "threshold of the main reading" in t["caption"])
     assert ["full, fixed", "0.500", "60.0", "62.0", "–", "–", "61.0"] in sweep
     assert ["full, best on the test items", "–", "60.0", "62.0", "–", "–", "61.0"] in sweep
     assert search["PathFinder-PRM, best of n by min"] == "52.0"
@@ -63,7 +63,8 @@ def test_the_paper_profile_shows_the_paper_s_tables_with_ours_and_the_difference
     assert tables[4]["caption"].startswith("Effect of scaling the Mistral data")
     assert not any("tab:" in table["caption"] for table in tables)
     rows = {row[0]: row for row in tables[0]["rows"]}
-    assert rows["PathFinder-PRM-7B"][-1] == "69.5"
+    assert rows["PathFinder-PRM-7B"][1 :: len(rows["PathFinder-PRM-7B"]) - 2] == ["soundness (error labels)", "69.5"]
+    assert rows["PathFinder-PRM-7B w/o Separate Subtask Prediction"][1] == "quality (one label)"
 
 
 def test_the_paper_s_figures_are_compared_with_the_published_rule_only(folder: Path, root: Path) -> None:
@@ -127,17 +128,16 @@ def test_the_main_table_names_the_benchmarks_under_published_rules(folder: Path,
 
 
 def test_claims_are_tested_under_the_published_rules_too(folder: Path, root: Path) -> None:
-    """In these inputs every system has the same answers under ProcessBench's published rule."""
     write_project(root, "paper")
     write_everything()
     main([])
     section = "The paper's claims, tested here"
     ours, published = json.loads(Path("reports/tables.json").read_text())["tables"][section][:2]
-    assert published["headers"] == ["claim", "ProcessBench mean F1", "PRMScore"]
-    under = [{row[0]: row[1] for row in table["rows"]} for table in (ours, published)]
+    assert published["headers"] == ["claim", "PRMScore"], "the published rule of ProcessBench reads soundness too"
+    under = [{row[0]: row[-2] for row in ours["rows"]}, {row[0]: row[1] for row in published["rows"]}]
     assert set(under[1]) == {"separate subtasks help", "separate error categories help"}
-    assert under[1]["separate subtasks help"] == "open: +0.0 [0.0, 0.0], p = 1.000"
-    assert under[0]["separate subtasks help"] != under[1]["separate subtasks help"]
+    assert under[0]["separate error categories help"] != under[1]["separate error categories help"]
+    assert under[1]["separate subtasks help"] == "not comparable: soundness against quality"
     for benchmark in ("processbench", "prmbench"):
         for path in Path("metrics", benchmark).glob("*.json"):
             path.write_text(json.dumps(json.loads(path.read_text()) | {"preset": "official"}))
@@ -158,6 +158,29 @@ def test_a_mean_over_seeds_never_counts_a_seed_that_was_not_measured(folder: Pat
     assert ours["prmbench"]["low"] <= ours["prmbench"]["value"] <= ours["prmbench"]["high"]
     names = {bench: tables["tables"][bench][0]["rows"][0][0] for bench in ("ProcessBench", "PRMBench")}
     assert names == {
-        "ProcessBench": "PathFinder-PRM, rule both",
-        "PRMBench": "PathFinder-PRM (mean of 2 seeds), rule both",
+        "ProcessBench": "PathFinder-PRM, soundness",
+        "PRMBench": "PathFinder-PRM (mean of 2 seeds), by definition",
     }
+
+
+def test_two_readings_are_never_subtracted(folder: Path, root: Path) -> None:
+    """A variant without the benchmark's reading has a row with its own reading, and no verdict."""
+    write_project(root, "paper")
+    write_everything()
+    for benchmark in ("processbench", "prmbench"):
+        path = Path(f"metrics/{benchmark}/no_subtasks.json")
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"reading": "quality"}))
+    main([])
+    tables = json.loads(Path("reports/tables.json").read_text())
+    claims = {row[0]: row[1:] for row in tables["tables"]["The paper's claims, tested here"][0]["rows"]}
+    assert claims["separate subtasks help"][:2] == [
+        "not comparable: soundness against quality",
+        "not comparable: definition against quality",
+    ]
+    assert not claims["separate error categories help"][0].startswith("not comparable")
+    (one,) = (c for c in tables["comparisons"] if "subtasks" in c["right"] and "ProcessBench" in c["benchmark"])
+    assert (one["difference"], one["p_adjusted"], one["readings"]) == (None, None, ["soundness", "quality"])
+    assert "are not comparable on ProcessBench mean F1: they answer different questions" in one["said"]
+    page = Path("reports/report.md").read_text()
+    assert "without separate subtasks by quality, for lack of that reading" in page
+    assert "cannot be tested on ProcessBench mean F1" in page

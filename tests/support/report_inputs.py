@@ -69,8 +69,9 @@ def write_benchmarks() -> None:
 
 def step_scores(count: int, first_wrong: int) -> list[dict[str, float]]:
     return [
-        {"math": 0.9, "consistency": 0.8, "reward": 0.1 + place / 100 if place == first_wrong else 0.9}
+        {"math": value, "consistency": 0.95, "reward": value}
         for place in range(count)
+        for value in [0.1 + place / 100 if place == first_wrong else 0.9]
     ]
 
 
@@ -86,7 +87,7 @@ def write_evaluation(run: str) -> None:
     found = processbench.with_interval(items, predictions, REPORT)
     first_step = dict.fromkeys(predictions, 0)  # another rule, so that nothing confuses the two unnoticed
     pass1 = processbench.with_interval(items, first_step, REPORT)
-    metrics = found | {"rules": {"both": found, "pass1": pass1}, "preset": "default"}
+    metrics = found | {"readings": {"soundness": found, "quality": pass1}, "reading": "soundness", "preset": "default"}
     metrics |= {"official": pass1, "baselines": processbench.trivial_predictors(items, REPORT)}
     metrics["generators"] = processbench.by_generator(items, predictions)
     one = {"threshold": 0.5, "mean_f1": 61.0, "subsets": {"gsm8k": 60.0, "math": 62.0}}
@@ -97,7 +98,7 @@ def write_evaluation(run: str) -> None:
         Path(f"artifacts/predictions/processbench/{run}.jsonl"),
         [
             {"subset": i.subset, "id": i.id, "prediction": predictions[i.subset, i.id], "label": i.label}
-            | {"prediction_pass1": first_step[i.subset, i.id]}
+            | {"prediction_quality": first_step[i.subset, i.id]}
             | {"steps": step_scores(len(i.steps), predictions[i.subset, i.id])}
             for i in items
         ],
@@ -107,7 +108,8 @@ def write_evaluation(run: str) -> None:
     scores = prmbench.with_interval(typed, labels, REPORT)
     flipped = {idx: [not label for label in given] for idx, given in labels.items()}
     official = prmbench.with_interval(typed, flipped, REPORT)
-    metrics = scores | {"rules": {"both": scores, "pass1": scores, "official": official}, "official": official}
+    readings = {"definition": scores, "soundness": scores, "quality": scores, "official": official}
+    metrics = scores | {"readings": readings, "reading": "definition", "official": official}
     metrics |= {"preset": "default", "baselines": prmbench.trivial_predictors(typed, REPORT)}
     write_json(Path(f"metrics/prmbench/{run}.json"), metrics)
     write_jsonl(

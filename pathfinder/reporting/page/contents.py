@@ -14,7 +14,7 @@ from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import MISSING, PRMBENCH, PROCESSBENCH, SEARCH, TABLES, TEXTS, Benchmark
 from pathfinder.reporting.origins import said
 from pathfinder.reporting.page import account, record_flow
-from pathfinder.reporting.page.faults import caught
+from pathfinder.reporting.page.faults import caught, false_alarm_table
 from pathfinder.reporting.page.mistakes import worst_mistakes
 from pathfinder.reporting.page.opening import opening
 from pathfinder.reporting.page.registered import registered
@@ -47,7 +47,7 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     paper += [paper_tables.performance(results, is_comparable), paper_tables.scale(results, is_comparable)]
     measured: dict[str, list[Block]] = {
         "Results": [tables.headline(results, lines), *plots.performance(lines), *tables.each_run(results)],
-        "What the flags catch": caught(evidence),
+        "What the flags catch": [*caught(evidence), *false_alarm_table(evidence)],
         "Worst mistakes": worst_mistakes(evidence.processbench_items, predictions, files),
         CLAIMS: [*claims(evidence, tested), *claims_as_published(evidence), *answers(evidence, tested)],
         "ProcessBench": _on(evidence, PROCESSBENCH),
@@ -139,7 +139,8 @@ def _on(evidence: Evidence, benchmark: Benchmark) -> list[Block]:
 def _compared(evidence: Evidence, benchmark: Benchmark) -> list[Block]:
     """One sentence per comparison on a benchmark, below a note on their intervals; empty without comparisons."""
     found = [one for one in evidence.compared if one.benchmark == benchmark.title]
-    sentences = [said(str(one), [getattr(one.difference, key) for key in ("value", "low", "high")]) for one in found]
+    figures = [[of.value, of.low, of.high] if (of := one.difference) else [] for one in found]
+    sentences = [said(str(one), used) for one, used in zip(found, figures, strict=True)]
     note = (
         "Each comparison below has a 95 % interval of its own. “Beats” and “trails” mean that it excludes zero. Among "
         "many intervals, some exclude zero by chance; the p-values that account for that are in "

@@ -15,6 +15,7 @@ from pathfinder.reporting.claims import Finding, adjusted_findings
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import BENCHMARKS, COLUMNS
 from pathfinder.reporting.page.account import curves_of, truth_lines
+from pathfinder.reporting.page.faults import false_alarms
 from pathfinder.reporting.plots import bars_of
 from pathfinder.reporting.results import Line, Score
 
@@ -39,7 +40,9 @@ def tables_of(evidence: Evidence, page: Page, profile: str, digests: Mapping[str
         "results": [_line(line) for line in evidence.lines],
         "truth": (truth := truth_lines(results.truth)),
         "comparisons": [
-            asdict(comparison) | {"said": str(comparison), "p_adjusted": finding.p, "origins": _of_comparison(finding)}
+            asdict(comparison)
+            | {"said": str(comparison), "p_adjusted": finding.p if comparison.difference else None}
+            | {"origins": _of_comparison(finding)}
             for comparison, finding in zip(compared, adjusted_findings(compared), strict=True)
         ],
         "accounting": accounting,
@@ -78,6 +81,8 @@ def summary_of(evidence: Evidence) -> dict[str, Any]:
         if held_out:
             found["training"]["held_out_accuracy"] = 100 * fmean(held_out)
         cells = zip(BENCHMARKS, evidence.lines[0].cells, strict=False)  # our systems are the first lines
+        alarms = false_alarms(evidence).get(results.systems[0][0].name, {})
+        found["false_alarms_on_not_optimal"] = {reading: each.share for reading, each in alarms.items()}
         found["benchmarks"] = {bench.key: cell.value for bench, cell in cells if isinstance(cell, Score)}
     if results.sample:
         found["search_without_prm"] = dict(results.sample.average)

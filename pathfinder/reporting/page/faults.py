@@ -6,17 +6,20 @@ Real problems have no known faults.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from pathfinder.benchmarks.readers import ProcessBenchItem
 from pathfinder.core.labels import PREDICTED
+from pathfinder.core.steps import StepScore
 from pathfinder.pages.origins import Sourced
 from pathfinder.pages.page import Block, Table, Text
 from pathfinder.reporting.evidence import Evidence, Truth
-from pathfinder.reporting.names import TEXTS
+from pathfinder.reporting.names import NOT_APPLICABLE, TEXTS
 from pathfinder.reporting.origins import from_files
 
-SOUND = "no fault"
+SOUND, NOT_OPTIMAL = "no fault", "not optimal"
 FLAGS = {
     **{kind.name: f"{kind.name} flag only" for kind in PREDICTED},
     "both": "both flags" if len(PREDICTED) == 2 else "several flags",
@@ -24,6 +27,21 @@ FLAGS = {
 }
 """The labels that were predicted, with the headings of their columns. A flag is a label below one half."""
 _EXPECTED = {"mathematics": {"math", "both"}, "consistency": {"consistency", "both"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Alarms:
+    """Flagged steps: of the correct but not optimal ones, and of the correct and optimal ones."""
+
+    idle: int
+    of_idle: int
+    clean: int
+    of_clean: int
+
+    @property
+    def share(self) -> float | None:
+        """The flagged share of the steps that are correct but not optimal, in percent; ``None`` without any."""
+        return 100 * self.idle / self.of_idle if self.of_idle else None
 
 
 def caught(evidence: Evidence) -> list[Block]:
@@ -62,6 +80,55 @@ def caught(evidence: Evidence) -> list[Block]:
     headers = ("true fault", "steps", *FLAGS.values(), "reward below one half")
     table = Table(caption, headers, rows, shades=shades, measured=frozenset())
     return [Text(Sourced(_summary(counts, truth), source.origin)), table]
+
+
+def false_alarms(evidence: Evidence) -> dict[str, dict[str, Alarms]]:
+    """Per run and reading, the correct steps of ProcessBench that are flagged; empty without known faults."""
+    found: dict[str, dict[str, Alarms]] = {}
+    items = {item.key: item for item in evidence.processbench_items} if evidence.truth else {}
+    for run in evidence.results.runs:
+        counts = Counter[tuple[str, str, bool]]()
+        for row in evidence.rows(f"processbench/{run.name}.jsonl") if items else ():
+            for kind, score in _correct_steps(evidence.truth, items.get((row["subset"], row["id"])), row["steps"]):
+                read = {"soundness": score.soundness, "quality": score.quality}
+                counts.update((reading, kind, p < 0.5) for reading, p in read.items() if p is not None)
+        for reading in dict.fromkeys(reading for reading, *_ in sorted(counts, reverse=True)):
+            pairs = [(counts[reading, k, True], counts[reading, k, False]) for k in (NOT_OPTIMAL, SOUND)]
+            (idle, passed), (clean, rest) = pairs
+            found.setdefault(run.name, {})[reading] = Alarms(idle, idle + passed, clean, clean + rest)
+    return found
+
+
+def false_alarm_table(evidence: Evidence) -> list[Block]:
+    """A table of ``false_alarms``; empty without any."""
+    rows: list[tuple[str, ...]] = []
+    for run, readings in false_alarms(evidence).items():
+        source = from_files("count", evidence.files(f"processbench/{run}.jsonl")).origin
+        for reading, found in readings.items():
+            share = NOT_APPLICABLE if found.share is None else f"{found.share:.1f}"
+            texts = (share, f"{found.idle:,} of {found.of_idle:,}", f"{found.clean:,} of {found.of_clean:,}")
+            rows.append((f"{run}, {reading}", *(Sourced(text, source) for text in texts)))
+    caption = (
+        "False alarms on ProcessBench, by reading: flags on correct steps before the first error, whose truth the "
+        "generated world knows. A step that is correct but not optimal is no error: a flag on it by quality says that "
+        "it does not help."
+    )
+    headers = ("run and reading", "not optimal, %", "correct but not optimal", "correct and optimal")
+    return [Table(caption, headers, rows, measured=frozenset())] if rows else []
+
+
+def _correct_steps(
+    truth: Truth | None, item: ProcessBenchItem | None, steps: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, StepScore]]:
+    """The kind and the score of each correct step up to the first error."""
+    if truth is None or item is None:
+        return
+    known = truth.faults(item.problem, item.steps) or ()
+    for place, (faults, step) in enumerate(zip(known, steps, strict=False)):
+        if place == item.label or faults is None:
+            return
+        if {*faults} <= {*truth.kinds[NOT_OPTIMAL]}:
+            yield NOT_OPTIMAL if faults else SOUND, StepScore.of_row(step)
 
 
 def _steps(evidence: Evidence, truth: Truth, run: str) -> Iterator[tuple[str, dict[str, Any]]]:

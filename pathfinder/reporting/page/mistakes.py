@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from pathfinder.benchmarks.readers import ProcessBenchItem
+from pathfinder.core.steps import StepScore
 from pathfinder.pages.origins import Origin
 from pathfinder.pages.page import Block, Browser, Fold, Text
 from pathfinder.pages.picture import picture_of
 from pathfinder.reporting.names import MISSING
 from pathfinder.reporting.origins import from_files
-from pathfinder.reporting.page.opening import score_of, typed
+from pathfinder.reporting.page.opening import typed
 
 _EACH = 3
 _LONGEST = 600
@@ -60,7 +61,7 @@ def _order(item: ProcessBenchItem, row: Row) -> float:
     """The most confident mistakes first: high soundness of a missed error, low soundness of a flagged correct step."""
     is_missed = item.label >= 0 and not 0 <= row["prediction"] < item.label
     place = item.label if is_missed else row["prediction"]
-    sound = score_of(row["steps"][place]).read("soundness") if place < len(row["steps"]) else 0.0
+    sound = StepScore.of_row(row["steps"][place]).read("soundness") if place < len(row["steps"]) else 0.0
     return -sound if is_missed else sound
 
 

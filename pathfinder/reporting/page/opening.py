@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import nan
 from typing import Any
 
 from pathfinder.benchmarks.readers import ProcessBenchItem
-from pathfinder.core.labels import OPTIMALITY
-from pathfinder.core.prompts import ERROR_FREE
 from pathfinder.core.steps import StepScore
 from pathfinder.pages.page import Block, Chips, Text
-from pathfinder.pages.picture import LEGEND, NAMES, picture_of
+from pathfinder.pages.picture import LEGEND, picture_of
 from pathfinder.prm.results import ScoredSolution, ScoredStep, typed_step
 from pathfinder.reporting.claims import Findings, chips, hypothesis, listed
 from pathfinder.reporting.evidence import Evidence
@@ -98,13 +95,5 @@ def _picture(evidence: Evidence) -> list[Block]:
 
 def typed(texts: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[ScoredStep]:
     """The steps of a solution with the scores of its prediction row; steps without a row have none."""
-    steps = [typed_step(text, score_of(row)) for text, row in zip(texts, rows, strict=False)]
+    steps = [typed_step(text, StepScore.of_row(row)) for text, row in zip(texts, rows, strict=False)]
     return steps + [ScoredStep(text, {}, None) for text in texts[len(steps) :]]
-
-
-def score_of(row: Mapping[str, Any]) -> StepScore:
-    """The score of one of our systems, from a step of a prediction row."""
-    first = {name: row[name] for name in (*NAMES, OPTIMALITY) if row.get(name) is not None}
-    reward = nan if row.get("reward") is None else row["reward"]
-    is_only_label = first.keys() == {ERROR_FREE} and first[ERROR_FREE] == reward
-    return StepScore(first, reward, means="soundness" if is_only_label else "quality")

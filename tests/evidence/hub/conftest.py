@@ -27,14 +27,14 @@ def main() -> None:
     write_json(model / "config.json", {"model_type": "qwen2"})
     write_json(model / "pathfinder.json", {"variant": "full"})
     write_text(model / "README.md", "---\\nlicense: other\\n---\\n\\n# Without results\\n")
-    write_json(Path("metrics/processbench/tiny.json"), {"rules": {"both": {"mean_f1": 61.5}}})
+    write_json(Path("metrics/processbench/tiny.json"), {"readings": {"soundness": {"mean_f1": 61.5}}})
     result = """  - task: {type: text-classification}
     dataset: {name: 'ProcessBench (toy: generated stories)', type: processbench-toy}
     metrics:
     - type: f1
       value: 61.5
       name: mean F1 in percent (labels, then reward)
-      args: {file: metrics/processbench/tiny.json, pointer: /rules/both/mean_f1}
+      args: {file: metrics/processbench/tiny.json, pointer: /readings/soundness/mean_f1}
 """
     card = f"---\\nlicense: apache-2.0\\nmodel-index:\\n- name: tiny\\n  results:\\n{result}---\\n\\n# A tiny model\\n"
     write_text(Path("reports/cards/tiny.md"), card)

@@ -84,7 +84,7 @@ def signed_statement(signature: Path) -> dict[str, Any]:
 
 
 def test_a_model_whose_history_does_not_pass_the_audit_is_refused(project: Path) -> None:
-    write_json(Path("metrics/processbench/tiny.json"), {"rules": {"both": {"mean_f1": 99.0}}})
+    write_json(Path("metrics/processbench/tiny.json"), {"readings": {"soundness": {"mean_f1": 99.0}}})
     with pytest.raises(DataError, match="the model is not published"):
         publish("models/tiny", "--dry-run")
     assert not MODEL.exists()
@@ -132,7 +132,11 @@ def test_a_link_is_refused(project: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("value: 61.5", "value: 91.5", "is 91.5, but metrics/processbench/tiny.json#/rules/both/mean_f1 is 61.5"),
+        (
+            "value: 61.5",
+            "value: 91.5",
+            "is 91.5, but metrics/processbench/tiny.json#/readings/soundness/mean_f1 is 61.5",
+        ),
         ("processbench/tiny.json", "processbench/full.json", "which is not a metric file of tiny"),
         ("/mean_f1", "/best_f1", "has no 'best_f1'"),
     ],
