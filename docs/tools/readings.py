@@ -260,7 +260,8 @@ def draw(found: Sequence[System], items: Sequence[Judged]) -> str:
     }
     label = "correct steps that are not optimal, percent"
     head, _, rest = line_chart(series, label, "ProcessBench F1, percent", spans={}).partition(">")
-    return f"{head}><style>{PALETTE}{_STYLE}</style>{rest}\n"
+    title = "<title>ProcessBench F1 against the share of steps that are not optimal, by variant and reading</title>"
+    return f'{head} role="img">{title}<style>{PALETTE}{_STYLE}</style>{rest}\n'
 
 
 def main(argv: Sequence[str] | None = None) -> None:
