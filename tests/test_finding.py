@@ -15,7 +15,6 @@ from ground.io import DataError, write_jsonl
 from pathfinder.benchmarks.readers import ProcessBenchItem, read_prmbench, read_processbench
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.runs import parse_run
-from pathfinder.reporting.page.registered import probability
 from world.oracle import assess_all
 from world.story import read_story
 
@@ -77,10 +76,6 @@ def test_a_reading_is_what_the_labels_of_the_variant_cover() -> None:
     found = {name: readings.readings_of(name) for name in VARIANTS}
     both = ("soundness", "quality")
     assert found == dict.fromkeys(VARIANTS, both) | {"plain_error": ("soundness",), "no_subtasks": ("quality",)}
-    step = {"math": 0.9, "consistency": 0.4, "error_free": None, "optimality": 0.1, "reward": 0.04}
-    assert (probability(step, "soundness"), probability(step, "quality")) == (0.4, 0.04)
-    with pytest.raises(DataError, match="a step has no reward"):
-        probability(step | {"reward": None}, "quality")
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ reward of a variant whose labels cover errors and optimality. A step is flagged 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ from ground.io import DataError, read_jsonl, write_text
 from ground.text import errors_without_traceback
 from pathfinder.benchmarks import prmbench
 from pathfinder.benchmarks.bootstrap import INTERVALS, Estimate, estimate, replicate
-from pathfinder.benchmarks.prmbench import REDUNDANCY
 from pathfinder.benchmarks.processbench import Table, f1_of, first_error
 from pathfinder.benchmarks.readers import ProcessBenchItem, read_prmbench, read_processbench
 from pathfinder.core import readings as core
@@ -33,7 +32,7 @@ from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.runs import Run, parse_runs
 from pathfinder.pages.page import PALETTE, markdown_table
 from pathfinder.pages.svg import line_chart
-from pathfinder.reporting.page.registered import probability
+from pathfinder.reporting.page.registered import Scores, prmbench_figures, scores_of
 from world.oracle import assess_to_error
 from world.story import read_story
 
@@ -108,26 +107,22 @@ def readings_of(variant: str) -> tuple[Reading, ...]:
     return tuple(reading for reading in get_args(Reading) if reading in has)
 
 
-def predictions(benchmark: str, run: str) -> Iterator[Mapping[str, Any]]:
-    """The rows of a run's predictions; raises ``DataError`` if the run was not evaluated."""
+def scores(benchmark: str, run: str) -> Scores:
+    """The scores of a run's predicted steps; raises ``DataError`` if the run was not evaluated."""
     path = PREDICTIONS / benchmark / f"{run}.jsonl"
     if not path.exists():
         raise DataError(f"{path} does not exist; run `dvc repro {benchmark}@{run}`")
-    return (row for _, row in read_jsonl(path))
+    return scores_of(row for _, row in read_jsonl(path))
 
 
 def systems(runs: Sequence[Run], items: Sequence[Judged]) -> list[System]:
-    """Each run under each of its readings, on the items in their order; raises ``DataError`` if an item has no row."""
+    """Each run under each of its readings, on the items in their order."""
     found: list[System] = []
     for run in runs:
-        rows = {(row["subset"], row["id"]): row["steps"] for row in predictions("processbench", run.name)}
-        if missing := [judged.item.key for judged in items if judged.item.key not in rows]:
-            raise DataError(
-                f"{PREDICTIONS}/processbench/{run.name}.jsonl: no row for {missing[0]}; evaluate the run again"
-            )
+        steps = scores("processbench", run.name)
         for reading in readings_of(run.variant):
-            steps = (rows[judged.item.key] for judged in items)
-            flagged = (tuple(probability(step, reading) < 0.5 for step in row) if row else None for row in steps)
+            mine = (steps.get(judged.item.key) for judged in items)
+            flagged = (tuple(step.read(reading) < 0.5 for step in each) if each else None for each in mine)
             found.append(System(run, reading, tuple(flagged)))
     return found
 
@@ -196,23 +191,11 @@ def prmbench_rows(runs: Sequence[Run]) -> list[tuple[str, ...]]:
     items = read_prmbench(RAW / "prmbench").items
     found: dict[tuple[str, str], list[list[float]]] = {}
     for run in runs:
-        has = readings_of(run.variant)
-        rows = {row["idx"]: row["steps"] for row in predictions("prmbench", run.name)}
-        rules: dict[str, tuple[Reading, Reading]] = {
-            f"correctness labels by {reading}": (reading, reading) for reading in has
-        }
-        if len(has) > 1:
-            rules["redundancy labels"] = "soundness", "quality"
-        for rule, (other, redundancy) in rules.items():
-            reading_of = {item.idx: redundancy if item.classification in REDUNDANCY else other for item in items}
-            labels = {
-                idx: [probability(step, reading) >= 0.5 for step in rows[idx]]
-                for idx, reading in reading_of.items()
-                if rows.get(idx)
-            }
-            figures = prmbench.evaluate(items, labels)
-            categories = [figures["categories"][name] for name in prmbench.CATEGORIES]
-            found.setdefault((run.variant, rule), []).append([figures["overall"], *categories])
+        steps, has = scores("prmbench", run.name), readings_of(run.variant)
+        rules = {f"correctness labels by {reading}": str(reading) for reading in has}
+        for rule, reading in (rules | ({"redundancy labels": core.DEFINITION} if len(has) > 1 else {})).items():
+            figures = prmbench_figures(items, steps, reading)
+            found.setdefault((run.variant, rule), []).append([*figures.values()])
     return [(*key, *(f"{x:.1f}" for x in np.mean(rows, axis=0))) for key, rows in found.items()]
 
 
