@@ -193,10 +193,10 @@ def test_a_stage_reads_its_scores_from_a_server(world: Path, tmp_path: Path, mon
         processbench.main(["full"])
     found.append(rows_of(Path("artifacts/predictions/processbench/full.jsonl")))
     for mine, other in zip(*found, strict=True):
-        assert [mine["id"], mine["prediction"], mine["prediction_pass1"]] == [
+        assert [mine["id"], mine["prediction"], mine["prediction_quality"]] == [
             other["id"],
             other["prediction"],
-            other["prediction_pass1"],
+            other["prediction_quality"],
         ]
         for step, served in zip(mine["steps"], other["steps"], strict=True):
             assert served["reward"] == pytest.approx(step["reward"], abs=1e-5)
