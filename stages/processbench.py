@@ -4,15 +4,16 @@ Reads   artifacts/raw/processbench, models/<run>
 Writes  artifacts/predictions/processbench/<run>.jsonl, metrics/processbench/<run>.json (percent)
 Run     python -m stages.processbench full
 
-Two decision rules are reported, from the same forward pass. ``both`` is the paper's algorithm 1: a step is incorrect if
-its reward is below 0.5. ``pass1`` is the published code's rule: a step is incorrect if a first-pass label is negative.
-``processbench.preset`` selects the main rule: ``both`` for default, ``pass1`` for official. With official, the stage
-stops with an error where the published runner does: at a step whose likeliest token is neither label. Either way,
-``official`` in the metrics holds rule ``pass1`` in the published evaluator's arithmetic.
+Two readings are reported, from the same forward pass. Soundness is what the benchmark asks for, and the published
+code's rule: a step is incorrect if an error label is negative. Quality is the paper's algorithm 1: a step is incorrect
+if its reward is below 0.5. A variant with one of them is read by that one, and ``reading`` names it. ``official`` in
+the metrics holds the main reading in the published evaluator's arithmetic. With ``processbench.preset: official``, the
+stage stops with an error where the published runner does: at a step whose likeliest token is neither label.
 
-``thresholds`` in the metrics shows what other thresholds of the reward would give. With ``processbench.early_stop``,
-scoring of a solution ends at the step where both rules have found an error. The predictions are the same, but later
-steps have no scores, so the metrics hold ``early_stop`` (steps in all, steps scored) instead of ``thresholds``.
+``thresholds`` in the metrics shows what other thresholds of the main reading would give. With
+``processbench.early_stop``, scoring of a solution ends at the step where every reading has found an error. The
+predictions are the same, but later steps have no scores, so the metrics hold ``early_stop`` (steps in all, steps
+scored) instead of ``thresholds``.
 
 A solution that is longer than the model's context has no prediction: it counts as a miss, and in ``too_long``.
 """
