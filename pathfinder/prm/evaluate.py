@@ -123,10 +123,8 @@ def evaluate_prmbench(name: str, params: Params) -> str:
 
 
 def verdicts(scores: Scores, rule: str, threshold: float = 0.5) -> list[Verdicts]:
-    """The verdicts on each solution's steps by a reading, or by "official": every label of the first pass."""
-    if rule == OFFICIAL:
-        return [Verdicts([min(_probabilities(step).values()) >= threshold for step in steps]) for steps in scores]
-    return [by_reading(steps, rule, threshold) for steps in scores]
+    """The verdicts on each solution's steps by a reading; "official" reads soundness, under the published prompt."""
+    return [by_reading(steps, "soundness" if rule == OFFICIAL else rule, threshold) for steps in scores]
 
 
 StopOf = Callable[[int], Stop]

@@ -43,6 +43,8 @@ def test_one_pass_of_typed_labels() -> None:
     assert (typed.soundness, typed.quality, typed.optimality, typed.has_error) == (0.8, 0.07, 0.1, False)
     plain = StepScore({"error_free": 0.4}, 0.4, means="soundness")
     assert (plain.soundness, plain.quality, plain.read("quality"), plain.has_error) == (0.4, None, 0.4, True)
+    for score in (typed, plain, StepScore({}, 0.3), StepScore({"error_free": 0.4}, 0.2)):
+        assert StepScore.of_row(score.row()) == score
 
 
 def test_a_system_is_read_by_what_it_has() -> None:

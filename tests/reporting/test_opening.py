@@ -105,3 +105,25 @@ def test_rows_of_generated_sets_are_marked_and_have_no_difference_from_the_paper
     assert "PathFinder-PRM-7B" in paper
     assert "difference" not in paper
     assert {name for name in paper if "ours" in name} >= {"toy: ours: PathFinder-PRM, as published"}
+
+
+def test_flags_on_correct_steps_that_are_not_optimal_are_counted_by_reading(
+    tables: dict[str, list[dict[str, Any]]],
+) -> None:
+    """Quality flags a restatement, which is no error; steps from the first error on do not count."""
+    assert tables
+    steps = [STEPS[0], "So far that is 13 apples.", "2) uses 5, so 13 - 5 = 9 apples.", "So far that is 9 apples."]
+    item = {"id": "gsm8k-0", "generator": "g", "problem": STORY, "steps": steps, "final_answer_correct": False}
+    write_json(Path("artifacts/raw/processbench/gsm8k.json"), [item | {"label": 2}])
+    row = {"subset": "gsm8k", "id": "gsm8k-0", "prediction": 2, "prediction_quality": 1, "label": 2}
+    scores = [(0.9, 0.9, 0.9), (0.9, 0.9, 0.1), (0.1, 0.9, 0.1), (0.9, 0.9, 0.1)]
+    found = [{"math": math, "consistency": fits, "reward": reward} for math, fits, reward in scores]
+    write_jsonl(Path("artifacts/predictions/processbench/full.jsonl"), [row | {"steps": found}])
+    main([])
+    _, alarms = json.loads(Path("reports/tables.json").read_text())["tables"]["What the flags catch"]
+    assert alarms["rows"] == [
+        ["full, soundness", "0.0", "0 of 1", "0 of 1"],
+        ["full, quality", "100.0", "1 of 1", "0 of 1"],
+    ]
+    summary = json.loads(Path("metrics/summary.json").read_text())
+    assert summary["false_alarms_on_not_optimal"] == {"soundness": 0.0, "quality": 100.0}
