@@ -26,7 +26,7 @@ def results_text(tables: Mapping[str, Any]) -> str:
     """The main results in Markdown; ``tables`` is the content of tables.json."""
     headers, *rows = printed_rows(parse_tables(tables))
     basis = (
-        f"Profile `{tables['profile']}`, in percent with 95 % intervals (docs/statistics.md), by the reading that each "
+        f"Profile `{tables['profile']}`, in percent with 95 % intervals (docs/report.md), by the reading that each "
         "benchmark asks for (docs/benchmarks.md)."
     )
     return f"{markdown_table(headers, rows)}\n\n{basis}\n"

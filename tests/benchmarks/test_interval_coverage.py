@@ -1,6 +1,6 @@
 """Coverage of four kinds of intervals on the same simulated trainings.
 
-``pytest -m benchmarks -s tests/benchmarks/test_interval_coverage.py`` prints the table of docs/statistics.md.
+``pytest -m benchmarks -s tests/benchmarks/test_interval_coverage.py`` prints the table of docs/measurements.md.
 """
 
 from __future__ import annotations
