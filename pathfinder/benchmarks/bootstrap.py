@@ -2,7 +2,7 @@
 
 Problems are resampled, never steps or samples, because the steps of one problem are not independent. The same ``n``,
 ``samples`` and ``seed`` give the same resamples, so two systems scored on the same problems are compared in pairs.
-Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. ``docs/statistics.md`` gives the reasons.
+Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. ``docs/report.md`` gives the reasons.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def estimate(parts: Sequence[Replicates], confidence: float, between: Spread | N
     A part has one row of replicates per seed. Paired seeds are one part of row-by-row differences; unpaired seeds are
     two parts, the right side with its sign reversed. With one seed per part this is the percentile bootstrap. With
     several, the variance between seeds is added to the bootstrap's over problems, and the interval is Student's t with
-    Satterthwaite's degrees of freedom. ``docs/statistics.md`` compares this with other intervals. ``between`` replaces
+    Satterthwaite's degrees of freedom. ``docs/measurements.md`` compares it with other intervals. ``between`` replaces
     the rows' own variance between seeds.
 
     Satterthwaite, "An approximate distribution of estimates of variance components", Biometrics Bulletin 2 (1946).
