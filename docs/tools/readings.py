@@ -11,7 +11,7 @@ reward of a variant whose labels cover errors and optimality. A step is flagged 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -201,14 +201,18 @@ def prmbench_rows(runs: Sequence[Run]) -> list[tuple[str, ...]]:
 
 def tables(runs: Sequence[Run], items: Sequence[Judged], found: Sequence[System]) -> str:
     """All figures as Markdown tables."""
+    every = np.arange(len(items))
     idle, correct = sum(len(judged.idle) for judged in items), sum(judged.correct for judged in items)
+    by_variant: dict[tuple[str, str], list[System]] = {}
+    for system in found:
+        by_variant.setdefault((system.run.variant, system.reading), []).append(system)
     mine = [
         (
-            *(system.run.name, system.reading, f"{system.table(items).mean_f1(np.arange(len(items))):.1f}"),
-            f"{system.table(items, excused=True).mean_f1(np.arange(len(items))):.1f}",
-            *("{} of {}".format(*system.false_alarms(items, is_idle)) for is_idle in (True, False)),
+            *key,
+            *(_each(f"{s.table(items, excused).mean_f1(every):.1f}" for s in seeds) for excused in (False, True)),
+            *(_each(s.false_alarms(items, is_idle)[0] for s in seeds) for is_idle in (True, False)),
         )
-        for system in found
+        for key, seeds in by_variant.items()
     ]
     lines = [
         (*key, *(f"{value:.1f}" for value in curve), f"{(curve[0] - curve[-1]) / SHARES[-1]:.2f}")
@@ -221,9 +225,9 @@ def tables(runs: Sequence[Run], items: Sequence[Judged], found: Sequence[System]
     ]
     f1, alarms = "ProcessBench F1", "false alarms on"
     parts = [
-        f"{f1} by reading. Of {correct:,} correct steps, {idle} are not optimal ({100 * idle / correct:.1f} %). "
-        "“Excused” ignores flags on these.",
-        markdown_table(("run", "reading", f1, "excused", f"{alarms} not optimal steps", f"{alarms} others"), mine),
+        f"{f1} by reading, one figure for each seed. Of {correct:,} correct steps, {idle} are not optimal "
+        f"({100 * idle / correct:.1f} %). “Excused” ignores flags on these.",
+        markdown_table(("variant", "reading", "F1", "excused", f"{alarms} these", f"{alarms} others"), mine),
         f"{f1} if a percentage of the correct steps is not optimal, mean over seeds. Solutions with such a step are "
         "weighted, all others weigh 1. The last column is the mean loss per percent.",
         markdown_table(("variant", "reading", *(f"{share} %" for share in SHARES), "loss"), lines),
@@ -233,6 +237,10 @@ def tables(runs: Sequence[Run], items: Sequence[Judged], found: Sequence[System]
         markdown_table(("variant", "rule", "PRMScore", *prmbench.CATEGORIES), prmbench_rows(runs)),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _each(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))
 
 
 def draw(found: Sequence[System], items: Sequence[Judged]) -> str:
