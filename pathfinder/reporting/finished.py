@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, ConfigDict, TypeAdapter, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, model_validator
 
 from ground.io import read_json
 from ground.show import aligned
@@ -34,6 +34,7 @@ class _Score(Metrics):
     value: Number
     low: Number
     high: Number
+    reading: Annotated[str, Field(pattern="^[a-z ]*$")] = ""
 
 
 class _Row(Metrics):

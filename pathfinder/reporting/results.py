@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -98,6 +98,13 @@ class Results:
         presets = {bench: {metrics.preset for metrics in files.values()} for bench, files in self.benchmarks.items()}
         return [bench for bench, found in presets.items() if found == {"official"}]
 
+    def reading_besides(self, benchmark: Benchmark, run: Run) -> str:
+        """The reading of a run's main figures on a benchmark; empty if it is the declared one, or none is known."""
+        found = self.benchmarks[benchmark].get(run.name)
+        if found is None or benchmark in self.official or found.reading == benchmark.reading:
+            return ""
+        return found.reading
+
     @property
     def stopped_early(self) -> list[str]:
         """The runs whose ProcessBench solutions were scored only up to the first incorrect step."""
@@ -124,14 +131,15 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A figure in percent and its interval."""
+    """A figure in percent, its interval and, if it is not the one of the column, its reading."""
 
     value: float
     low: float
     high: float
+    reading: str = field(default="", kw_only=True)
 
     def __str__(self) -> str:
-        return f"{self.value:.1f} [{self.low:.1f}, {self.high:.1f}]"
+        return f"{self.value:.1f} [{self.low:.1f}, {self.high:.1f}]" + (f" by {self.reading}" if self.reading else "")
 
 
 Cell = Score | str
@@ -208,8 +216,11 @@ def lines(
     ours = []
     for members in results.systems:
         cells = [
-            levels.get(bench, {}).get(names.spoken(members[0]))
-            or (_score(measured.get(members[0].name)) if len(members) == 1 else names.MISSING)
+            _read_as(
+                results.reading_besides(bench, members[0]),
+                levels.get(bench, {}).get(names.spoken(members[0]))
+                or (_score(measured.get(members[0].name)) if len(members) == 1 else names.MISSING),
+            )
             for bench, measured in results.benchmarks.items()
         ]
         cells += [found.get(names.spoken(members[0]), names.MISSING) for found in by_rule.values()]
@@ -231,6 +242,10 @@ def lines(
         rows.insert(-1, (name, [names.NOT_APPLICABLE, names.NOT_APPLICABLE, score]))
     others = [names.NOT_APPLICABLE] * len(by_rule)
     return [*ours, *(Line(name, name, (*row, *others)) for name, row in rows)]
+
+
+def _read_as(reading: str, cell: Cell) -> Cell:
+    return replace(cell, reading=reading) if isinstance(cell, Score) else cell
 
 
 def _score(metrics: Measured | None) -> Cell:

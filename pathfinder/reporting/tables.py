@@ -44,9 +44,8 @@ def _read_by(results: Results, benchmark: Benchmark) -> str:
     """A sentence on the reading of our systems on a benchmark, and on the systems without it."""
     if benchmark in results.official or not (measured := cells.measured(results, benchmark)):
         return ""
-    found = results.benchmarks[benchmark]
-    readings = {label(members): found[members[0].name].reading for members in measured}
-    others = [f"{name} by {reading}" for name, reading in readings.items() if reading not in ("", benchmark.reading)]
+    readings = {label(members): results.reading_besides(benchmark, members[0]) for members in measured}
+    others = [f"{name} by {reading}" for name, reading in readings.items() if reading]
     exceptions = f" ({'; '.join(others)}, for lack of that reading)" if others else ""
     return f" {benchmark.title} reads {benchmark.reading}: {ASKS[benchmark.reading]}{exceptions}."
 

@@ -29,6 +29,7 @@ ORDER = (
     "page.record_flow",
     "page.account",
     "page.mistakes",
+    "page.registered",
     "page.contents",
     "page.exports",
     "index",

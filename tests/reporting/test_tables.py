@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pathfinder.benchmarks import paper
 from pathfinder.core.params import load_params
+from pathfinder.reporting.finished import results_table
 from stages.report import main
 from tests.support.report_inputs import SEEDED, write_best_of_n, write_everything, write_project, write_published
 
@@ -183,4 +184,6 @@ def test_two_readings_are_never_subtracted(folder: Path, root: Path) -> None:
     assert "are not comparable on ProcessBench mean F1: they answer different questions" in one["said"]
     page = Path("reports/report.md").read_text()
     assert "without separate subtasks by quality, for lack of that reading" in page
+    printed = {line.split("  ")[0]: line.count("] by quality") for line in results_table().splitlines()}
+    assert (printed["without separate subtasks"], printed["PathFinder-PRM"]) == (2, 0)
     assert "cannot be tested on ProcessBench mean F1" in page
