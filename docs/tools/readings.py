@@ -40,7 +40,7 @@ Reading = Literal["soundness", "quality"]
 RAW, PREDICTIONS = Path("artifacts/raw"), Path("artifacts/predictions")
 PAGE, PICTURE = Path("docs/readings.md"), Path("docs/readings.svg")
 START, END = "<!-- figures -->\n", "<!-- /figures -->\n"
-SHARES = (0, 1, 2, 3, 5, 8)
+SHARES = (0, 1, 3, 8)
 """Percent of the correct steps that are not optimal, at which F1 is computed."""
 CONTRASTS: tuple[tuple[str, str, Reading], ...] = (
     ("full", "plain_error", "soundness"),
@@ -185,14 +185,14 @@ def contrast(found: Sequence[System], items: Sequence[Judged], left: str, right:
 def prmbench_rows(runs: Sequence[Run]) -> list[tuple[str, ...]]:
     """PRMBench by variant under both of its rules, each figure the mean over seeds.
 
-    The rule "correctness labels" judges every class by one reading. "redundancy labels" judges the classes about
-    redundancy by quality and the others by soundness, for variants that have both.
+    The rule "correctness labels" judges every class by soundness or, without it, by quality. "redundancy labels" judges
+    the classes about redundancy by quality and the others by soundness, for variants that have both.
     """
     items = read_prmbench(RAW / "prmbench").items
     found: dict[tuple[str, str], list[list[float]]] = {}
     for run in runs:
         steps, has = scores("prmbench", run.name), readings_of(run.variant)
-        rules = {f"correctness labels by {reading}": str(reading) for reading in has}
+        rules = {f"correctness labels by {has[0]}": str(has[0])}
         for rule, reading in (rules | ({"redundancy labels": core.DEFINITION} if len(has) > 1 else {})).items():
             figures = prmbench_figures(items, steps, reading)
             found.setdefault((run.variant, rule), []).append([*figures.values()])
