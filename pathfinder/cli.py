@@ -18,7 +18,7 @@ from ground.command import PIPELINE, PIPELINE_VERBS, Verbs, flushed
 from ground.io import DataError
 from ground.show import AsJson, AsJsonLines, show, show_row
 from ground.text import errors_without_traceback, has_colour
-from pathfinder.bench.cli import Precision, Revision, System, bench
+from pathfinder.bench import Precision, Revision, System, bench
 
 BENCHMARKS = "PRMs and benchmarks"
 
