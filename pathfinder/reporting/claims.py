@@ -216,12 +216,16 @@ def hypothesis(found: Findings) -> list[str]:
     tests = found.get(VARIANT_CLAIMS["no_subtasks"][0], {})
     if not tests:
         return []
-    parts = [f"{verdict.hypothesis} on {listed(list(names))}" for verdict, names in by_verdict(tests).items()]
+    reasons = {
+        OPEN: ", where the interval of the difference includes zero",
+        NOT_COMPARABLE: ", where the variant answers a different question",
+    }
+    parts = [
+        f"{verdict.hypothesis} on {listed(list(names))}{reasons.get(verdict, '')}"
+        for verdict, names in by_verdict(tests).items()
+    ]
     claim = "The paper's hypothesis, that rewards improve if typed errors are detected first,"
-    reason = ", where the interval of the difference includes zero" if OPEN in by_verdict(tests) else ""
-    if NOT_COMPARABLE in by_verdict(tests):
-        reason += ": there the variant answers a different question"
-    return [_said_of(f"{claim} {'; it '.join(parts)}{reason}.", tests.values())]
+    return [_said_of(f"{claim} {'; it '.join(parts)}.", tests.values())]
 
 
 def by_verdict(tests: Mapping[str, Finding]) -> dict[Verdict, dict[str, Finding]]:

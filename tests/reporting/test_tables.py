@@ -186,4 +186,4 @@ def test_two_readings_are_never_subtracted(folder: Path, root: Path) -> None:
     assert "without separate subtasks by quality, for lack of that reading" in page
     printed = {line.split("  ")[0]: line.count("] by quality") for line in results_table().splitlines()}
     assert (printed["without separate subtasks"], printed["PathFinder-PRM"]) == (2, 0)
-    assert "cannot be tested on ProcessBench mean F1" in page
+    assert "cannot be tested on ProcessBench mean F1 and PRMScore, where the variant answers a different" in page
