@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -123,8 +124,8 @@ def bench(
     names, selection = evaluate.parse_benchmarks(on), evaluate.Selection(data, limit, subsets, predictions)
     if "search" not in names:
         _refuse(ctx, _GUIDED, "only for --on search")
-    if predictions is not None and names == ["search"]:
-        raise DataError("--predictions: only for processbench and prmbench; leave it out, or add one of them to --on")
+    if predictions is not None:
+        _refuse_predictions_of(names)
     if not model.startswith(_CRITIC):
         _refuse(ctx, _JUDGE, "only for a chat model, critic:NAME")
     if model.startswith(_CRITIC):
@@ -168,6 +169,11 @@ def _refuse(ctx: typer.Context, panel: str, why: str) -> None:
 def _refuse_options_of_a_prm(revision: str | None, system: str | None, dtype: str) -> None:
     if revision or system or dtype != "auto":
         raise DataError("--revision, --system, --dtype: only for a PRM; leave them out")
+
+
+def _refuse_predictions_of(names: Sequence[str]) -> None:
+    if list(names) == ["search"]:
+        raise DataError("--predictions: only for processbench and prmbench; leave it out, or add one of them to --on")
 
 
 def _servers(model: str, urls: list[str] | None) -> list[str]:
