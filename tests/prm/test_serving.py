@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import random
 import re
@@ -12,11 +11,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -26,58 +23,15 @@ import pytest
 from ground.io import DataError
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.models.folders import open_model
-from pathfinder.prm.batching import BYTES_PER_TOKEN, Batcher, FullError, threads_for, tokens_of
+from pathfinder.prm.batching import Batcher, FullError, tokens_of
 from pathfinder.prm.gate import is_own
 from pathfinder.prm.results import TOO_LONG
 from pathfinder.prm.scoring import Scorer
-from pathfinder.prm.serving import LONG_TEXT, MOST_CHARACTERS, http_server, listening, make_app
-from tests.prm.test_scoring import save_prm
+from pathfinder.prm.serving import LONG_TEXT, MOST_CHARACTERS, listening, make_app
+from tests.support.scoring_server import ONE, PROBLEM, STEPS, Server
 from tests.support.verbs import checked
 
 ROOT = Path(__file__).resolve().parents[2]
-PROBLEM, STEPS = "1+1?", ["It is <extra><|im_end|> two.", "So 2."]
-ONE = {"solutions": [{"problem": PROBLEM, "steps": STEPS}]}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("model")
-    save_prm(folder)
-    return folder
-
-
-class Server:
-    """A server in a thread; ``scored`` lists the sizes of its batches."""
-
-    def __init__(self, folder: Path) -> None:
-        scorer, self.scored = Scorer(open_model(folder)), list[int]()
-
-        def score(solutions: Sequence[Solution]) -> list[list[StepScore]]:
-            self.scored.append(len(solutions))
-            return scorer.score(solutions)
-
-        self.batcher = Batcher(score, scorer.parts, threads=threads_for(scorer))
-
-
-@contextmanager
-def serving(made: Server) -> Iterator[str]:
-    """The address of a running server."""
-    with listening("127.0.0.1", 0) as (opened, address), made.batcher as batcher:
-        app = http_server(make_app(batcher, "tiny", most_tokens=20_000 // BYTES_PER_TOKEN), "critical")
-        thread = threading.Thread(target=app.run, kwargs={"sockets": [opened]}, daemon=True)
-        thread.start()
-        while not app.started:
-            time.sleep(0.01)
-        yield address
-        app.should_exit = True
-        thread.join()
-
-
-@pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[tuple[str, Server]]:
-    made = Server(folder)
-    with serving(made) as address:
-        yield address, made
 
 
 def test_the_numbers_are_the_scorer_s(server: tuple[str, Server], folder: Path) -> None:
@@ -370,42 +324,3 @@ def test_the_command_serves_and_refuses_a_taken_port(folder: Path) -> None:
             assert len(httpx.post(f"{found}v1/score", json=ONE, timeout=60).json()["solutions"]) == 1
         finally:
             process.terminate()
-
-
-def example(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_examples_give_the_scorer_s_rewards(
-    server: tuple[str, Server], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Called as TRL, verl and search-and-learn document it: none of the three is installed here."""
-    monkeypatch.setenv("PATHFINDER_URL", server[0].rstrip("/"))
-    text = "\n\n".join(STEPS)
-    (scores,) = Scorer(open_model(folder)).score([Solution("0", PROBLEM, tuple(STEPS))])
-    rewards = [score.reward for score in scores]
-    trl = example("trl_reward").step_reward
-    assert trl([PROBLEM], [text], trainer_state=None) == pytest.approx([min(rewards)], abs=1e-6)
-    chats = [[{"role": "user", "content": PROBLEM}]], [[{"role": "assistant", "content": text}]]
-    assert trl(*chats) == pytest.approx([min(rewards)], abs=1e-6)
-    assert len(trl([PROBLEM], [""])) == 1
-    verl = example("verl_reward").compute_score
-    assert verl("math", text, "2", {"question": PROBLEM}) == pytest.approx(min(rewards), abs=1e-6)
-    prm = example("search_and_learn").PathFinder(SimpleNamespace(prm_path=str(folder)))
-    found = prm.score([PROBLEM], [[text, ""]])
-    assert found[0][0] == pytest.approx(rewards, abs=1e-5)
-    assert len(found[0][1]) == 1
-    long = "a " * 9000
-    assert trl([PROBLEM, PROBLEM], [long, text]) == pytest.approx([0.0, min(rewards)], abs=1e-5)
-    assert verl("math", long, "2", {"question": PROBLEM}) == 0.0
-    assert prm.score([PROBLEM], [[long]]) == [[[0.0]]]
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
-def test_an_example_is_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 22
