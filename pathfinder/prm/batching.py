@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Self
 
 from pathfinder.core.steps import PRM, Solution, StepScore
 
@@ -123,7 +124,7 @@ class Batcher:
         self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
         self.batches = self.scored = self.abandoned = 0
 
-    def __enter__(self) -> Batcher:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self
