@@ -193,8 +193,10 @@ def _flex_attention(device: str) -> Callable[..., Tensor]:
     from pathfinder.models.toolchain import require_compiler
 
     require_compiler()
+    settings: Any = torch._dynamo.config
+    settings.recompile_limit = max(settings.recompile_limit, _GRAPHS)
     compiled: Any = torch.compile
-    return compiled(flex_attention, dynamic=True, recompile_limit=_GRAPHS)  # type: ignore[no-any-return]
+    return compiled(flex_attention, dynamic=True)  # type: ignore[no-any-return]
 
 
 Plan = BinPlan | FlexPlan

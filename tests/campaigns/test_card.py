@@ -88,7 +88,10 @@ def test_inputs(day: Day, figure: Figure) -> None:
 
 @on("cpu", CUDA)
 def test_kernels(day: Day, figure: Figure) -> None:
-    """Logits, decisions and gradients of FlexAttention in both precisions, compared with float64 on the CPU."""
+    """Logits, decisions and gradients of FlexAttention in both precisions, compared with float64 on the CPU.
+
+    The reference has the weights of each precision: to round them to bfloat16 changes these logits by a fifth.
+    """
     before = counters["stats"]["unique_graphs"]
     prompter, groups = problems(day, day.size(6, 1))
     trees = [prompter.tree(group)[0] for group in groups]
@@ -99,8 +102,9 @@ def test_kernels(day: Day, figure: Figure) -> None:
     model = random_model(shape, "cpu", torch.float64)
     use_trees(model)
     pair = [prompter.ids.good, prompter.ids.bad]
-    want, want_gradient = logits_of(model, trees, "dense"), gradient_of(model, trees[:1], "dense")
     for dtype, bound in BOUNDS.items():
+        model.to("cpu", dtype).to(torch.float64)
+        want, want_gradient = logits_of(model, trees, "dense"), gradient_of(model, trees[:1], "dense")
         model.to(day.device, dtype)
         got, name = logits_of(model, trees, "flex"), str(dtype).removeprefix("torch.")
         off, flips = relative(got, want), int(((got[:, pair].diff() > 0) != (want[:, pair].diff() > 0)).sum())
@@ -197,15 +201,19 @@ def scoring(figure: Figure, share: Callable[..., None], model: Any, prompter: Pr
         return torch.cat(found)
 
     model.config._attn_implementation = "sdpa"
-    want, official = published(), seconds_of(published, is_warm=False)
+    want, official = published().double().cpu(), seconds_of(published, is_warm=False)
+    model.config._attn_implementation = "eager"
+    noise = relative(published(), want)
     use_trees(model)
     got, mine = over_trees(model, trees), seconds_of(lambda: over_trees(model, trees), is_warm=False)
-    off = relative(got, want.double().cpu())
+    off = relative(got, want)
     share("scoring, pass 1", sum(len(tree) for tree in trees), mine, 1)
     figure("one prompt per step, as published", f"{official:.2f} s against {mine:.2f} s: {official / mine:.1f} times")
     figure("the whole ProcessBench, pass 1 (extrapolated)", f"{ITEMS * mine / len(groups) / 60:.1f} min")
-    figure("difference of trees and separate prompts (rms)", f"{off:.1e}")
-    assert off < 0.05, f"trees and separate prompts differ by {off:.1e}"
+    figure(
+        "difference of trees and separate prompts (rms)", f"{off:.1e}; of separate prompts by two kernels {noise:.1e}"
+    )
+    assert off < max(noise, 1e-4), f"trees and separate prompts differ by {off:.1e}"
 
 
 def over_trees(model: Any, trees: Sequence[Tree]) -> Tensor:
