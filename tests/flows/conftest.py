@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.prefect_database import give_database
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 CONFIG = """\
 [core]
@@ -114,13 +116,14 @@ class Project:
 
 
 def project_in(root: Path) -> Project:
-    """A new project in an empty folder."""
+    """A new project in an empty folder; its server has started before."""
     (root / ".dvc").mkdir()
     (root / ".dvc" / "config").write_text(CONFIG)
     (root / "dvc.yaml").write_text(PIPELINE)
     (root / "make.py").write_text(MAKE)
     (root / "params.yaml").write_text("count: 10\n")
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
+    give_database(root)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PATHFINDER_"))}
     return Project(root, {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
 

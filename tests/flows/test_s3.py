@@ -24,6 +24,7 @@ from flows.dvc import Dvc
 from flows.storage import REMOTE, configure
 from ground.remote import ENDPOINT, open_store
 from tests.flows.conftest import ROOT, Project
+from tests.support.prefect_database import give_database
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow]
 SECRET = uuid.uuid4().hex
@@ -75,6 +76,7 @@ def remote(credentials: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict
 @pytest.fixture
 def prefect(tmp_path: Path) -> Iterator[str]:
     """The address of a Prefect server."""
+    give_database(tmp_path)
     yield server.start_server(tmp_path).url
     server.stop(tmp_path, "server")
 
