@@ -132,9 +132,11 @@ shape: $(STAMP)  ## count the shape of the code: lines by wing, imports, circles
 results: $(STAMP)  ## print the results table of the last run
 	@python -c 'from pathfinder.reporting.finished import results_table; print(results_table(), end="")'
 
-test: $(DEV_STAMP) data  ## run style checks, type checks and tests
-	@$(MAKE) --no-print-directory check
-	@OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
+test: $(DEV_STAMP) data  ## run style checks, and type checks beside the tests, whose waits leave room for them
+	@ruff check . && ruff format --check .
+	@types=$$(mktemp); nice mypy >$$types & trap "kill $$! 2>/dev/null" INT TERM; \
+	OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope --no-loadscope-reorder; tests=$$?; \
+	wait $$!; typed=$$?; cat $$types; rm $$types; exit $$((tests || typed))
 
 rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against substitutes of Hub and servers
 	@python -m tests.campaigns.rehearsal
