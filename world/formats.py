@@ -15,9 +15,9 @@ from typing import Any
 from ground.io import atomic_folder, sha256_file, write_json, write_jsonl
 from pathfinder.core.prompts import STEP_SEPARATOR
 from world import problem_sets
-from world.oracle import State, Verdict, begin, is_on_track
+from world.oracle import INSTRUCTED, State, Verdict, begin, is_on_track
 from world.problem_sets import SEARCH_LEVELS, Solver, StoryPool
-from world.recipes import CorpusConfig
+from world.recipes import CorpusConfig, Instructions
 from world.steps import Habits, draw_link, draw_step, safe_step, write_solution
 from world.story import LEVELS, Level, Problem
 
@@ -61,7 +61,8 @@ def write_corpus(folder: Path, config: CorpusConfig, solver: Solver, levels: Map
         "processbench_repeated_problems": 1,
     }
     counts = {f"{part}/{name}": {"rows": len(rows)} for part, files in tables.items() for name, rows in files.items()}
-    index = {"config": config.model_dump(), "planted": planted, "files": files_of(folder, counts)}
+    off = {"instructions"} if config.instructions == Instructions() else None  # the index of a world without them
+    index = {"config": config.model_dump(exclude=off), "planted": planted, "files": files_of(folder, counts)}
     write_json(folder / "world.json", index)
 
 
@@ -126,7 +127,7 @@ def _rated_step(
         if len(written) == wanted:
             break
     completions = [{"text": w.text, "rating": _rating(config, rng, w), "flagged": False} for w in written]
-    good = [i for i, w in enumerate(written) if w.rating == 1 and completions[i]["rating"] == 1]
+    good = [i for i, w in enumerate(written) if w.is_correct and completions[i]["rating"] == 1]
     usable = good or [i for i, w in enumerate(written) if w.is_correct and completions[i]["rating"] in (0, 1)]
     step: dict[str, Any] = {"completions": completions, "human_completion": None, "chosen_completion": None}
     if usable:
@@ -147,6 +148,9 @@ def _rating(config: CorpusConfig, rng: random.Random, written: Verdict) -> int |
         return -1
     if rating < 0 and draw > 1 - config.wrong_plus:
         return 1
+    # The same draw decides, so that a rate changes ratings and no other draw.
+    if (kind := written.instructed) and draw < config.null_ratings + getattr(config.instructions, kind):
+        return INSTRUCTED[kind]
     return rating
 
 

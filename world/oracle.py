@@ -24,6 +24,8 @@ CONSISTENCY_FAULTS = (
 )  # fmt: skip
 ERRORS = MATH_FAULTS + CONSISTENCY_FAULTS
 SUBOPTIMAL = ("repetition", "restatement", "circular", "planning")
+INSTRUCTED = {"unchecked": -1, "dead_end": -1, "circling": -1, "planning": 1}
+"""The ratings that PRM800K's instructions give four kinds of correct steps (docs/readings.md)."""
 CRITERIA = ("math", "consistency", "optimality")
 """The criteria whose truth the world knows, in the order of the judge's prompt."""
 
@@ -135,6 +137,19 @@ class Verdict:
     def rating(self) -> int:
         """The rating of a careful human on PRM800K's scale: 1 good, 0 not helpful, -1 incorrect."""
         return self.optimality if self.is_correct else -1
+
+    @property
+    def instructed(self) -> str | None:
+        """The kind in ``INSTRUCTED`` of a correct step, if it has one.
+
+        A claim in the confident wording shows no reason, so it counts as ``unchecked``. A step about another person
+        brings the answer no closer, so it counts as a ``dead_end``.
+        """
+        if self.rating == 1:
+            is_unchecked = isinstance(self.step, Claim) and LINKS[-1] in self.text
+            return "dead_end" if isinstance(self.step, Aside) else "unchecked" if is_unchecked else None
+        found = {"repetition": "circling", "circular": "circling", "planning": "planning"}
+        return found.get(self.faults[0]) if self.is_correct else None
 
 
 def parse(text: str) -> Step | None:

@@ -19,12 +19,13 @@ from ground.io import atomic_folder, write_json, write_text
 from ground.text import errors_without_traceback
 from pathfinder.pages.page import Block, Figure, Page, Section, Table, Text, to_html, to_markdown
 from pathfinder.pages.svg import line_chart
-from world.oracle import CONSISTENCY_FAULTS, MATH_FAULTS, SUBOPTIMAL
+from world.oracle import CONSISTENCY_FAULTS, INSTRUCTED, MATH_FAULTS, SUBOPTIMAL
 from world.statistics import Part, count, planted, shared
 from world.story import WORLDS
 
 OUT = Path("reports/world")
 _FIGURES = {"pass@1": "pass@1", "mean": "mean of 8 samples", "maj@8": "maj@8", "pass@8": "pass@8"}
+_RATINGS = ("1", "0", "-1", "none")
 _SHOWN = {"sound": "correct", "first wrong": "first error"}
 
 Parts = Mapping[str, Part]
@@ -36,7 +37,7 @@ def page_of(folder: Path, solved: Mapping[str, Any] | None = None) -> tuple[Page
     both = shared(parts)
     sections = [
         Section("Sizes", [_sizes(parts)]),
-        Section("Class balance", [_labels(parts)]),
+        Section("Class balance", [_labels(parts), _instructed(parts)]),
         Section("Faults", [_faults(parts)]),
         Section("The planted misconception", [_misconception(parts)]),
         Section("Leakage", _leakage(parts, both, known)),
@@ -75,6 +76,21 @@ def _labels(parts: Parts) -> Table:
         "Mistral means that the true answer is out of reach after the step."
     )
     return Table(caption, ("part", "label", "steps", "share, %", "equal to the oracle's, %"), rows)
+
+
+def _instructed(parts: Parts) -> Table:
+    rows = []
+    for kind, rating in INSTRUCTED.items():
+        for name, part in parts.items():
+            if name.startswith("PRM800K"):
+                shown = [part.instructed[f"{kind}, {label}"] for label in _RATINGS]
+                texts = [_percent(count, sum(shown)) for count in shown]
+                rows.append((kind.replace("_", " "), f"{rating}", name, f"{sum(shown):,}", *texts))
+    caption = (
+        "Correct steps of the kinds that PRM800K's instructions name, with the rating that they ask for and the "
+        "recorded ratings in percent. The oracle rates circling and planning 0, and the others 1."
+    )
+    return Table(caption, ("kind", "instructions", "part", "steps", *(f"rated {each}" for each in _RATINGS)), rows)
 
 
 def _faults(parts: Parts) -> Table:

@@ -49,6 +49,18 @@ class Plans(Section):
     judge: Phase
 
 
+class Instructions(Section):
+    """The share of correct steps, by their kind, that a rater rates as PRM800K's instructions say.
+
+    At 0 the rater follows the oracle. ``oracle.INSTRUCTED`` has the ratings.
+    """
+
+    unchecked: Share = 0.0
+    dead_end: Share = 0.0
+    circling: Share = 0.0
+    planning: Share = 0.0
+
+
 class CorpusConfig(Section):
     """Sizes and error rates of the corpora; the defaults are the shipped data's."""
 
@@ -64,6 +76,7 @@ class CorpusConfig(Section):
     wrong_minus: Share = 0.02  # correct steps that a rater calls incorrect
     wrong_plus: Share = 0.01  # incorrect steps that a rater calls correct
     null_ratings: Share = 0.004
+    instructions: Instructions = Instructions()
     repeats: Share = 0.03  # alternatives that repeat another one verbatim
     noise_on_track: Share = 0.05  # Monte-Carlo "-" although the true answer is still within reach
     noise_off_track: Share = 0.1  # Monte-Carlo "+" although it is not

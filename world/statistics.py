@@ -41,6 +41,7 @@ class Part:
     labels: Counter[str] = field(default_factory=Counter)
     labels_as_the_oracle: Counter[str] = field(default_factory=Counter)  # recorded labels that equal the oracle's
     faults: Counter[str] = field(default_factory=Counter)
+    instructed: Counter[str] = field(default_factory=Counter)  # correct steps by "kind, label", kinds of INSTRUCTED
     steps_about_tricky_events: int = 0
     misread: int = 0  # of the steps about tricky events
     stories_of_another_split: int = 0
@@ -60,6 +61,7 @@ class Part:
             return
         self.sound += verdict.is_correct
         self.faults.update(verdict.faults or ("none",))
+        self.instructed.update([f"{verdict.instructed}, {label}"] if verdict.instructed else [])
         self.labels_as_the_oracle[label] += label == _true_label(problem, verdict, label)
         if isinstance(verdict.step, Claim) and verdict.step.verb in TRICKY:
             self.steps_about_tricky_events += 1

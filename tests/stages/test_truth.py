@@ -81,6 +81,22 @@ def test_the_judge_and_the_filter_against_the_oracle_by_hand(tmp_path: Path, mon
     assert re.search(r": 66\.7 \[.*\] % of the 3 that the consistency filter kept", second)
 
 
+def test_a_correct_step_that_is_rated_as_the_instructions_say_is_not_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rating is -1, the judge's labels and the truth say correct, and the filter drops the record."""
+    step = FIRST.replace(", so ", ", so clearly ")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tests.stages.test_truth.CASES", [(STORY, [step], step, 0, -1, (1, 1, 1), False)])
+    write_params(tmp_path)
+    write_inputs()
+    main([])
+    (group,) = read_json(Path("metrics/truth.json"))["groups"].values()
+    assert (group["steps"], group["kept"]) == (1, 0)
+    assert {group[name]["value"] for name in ("wrong", "false_alarms")} == {0}
+    assert {group[name]["value"] for name in ("labels_right", "labels_right_dropped")} == {100}
+
+
 def test_sources_without_a_known_truth_have_no_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tests.stages.test_truth.CASES", CASES[-1:])

@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from ground.io import read_json, read_jsonl, sha256_file
 from pathfinder.core.records import problem_id
 from tests.support.stories import SMALL, no_policy, read_again
 from world.formats import write_corpus
-from world.oracle import assess_all
+from world.oracle import INSTRUCTED, Verdict, assess_all
 from world.problem_sets import CLASSES, SEARCH_LEVELS
+from world.recipes import CorpusConfig, Instructions
+from world.statistics import count
 from world.story import LEVELS
+
+TRAINING = ("phase1_train", "phase1_test", "phase2_train", "phase2_test")
 
 
 def test_corpus_repeats_byte_for_byte(corpus: Path, tmp_path: Path) -> None:
@@ -26,30 +33,87 @@ def test_corpus_repeats_byte_for_byte(corpus: Path, tmp_path: Path) -> None:
         assert sha256_file(tmp_path / name) == entry["sha256"], name
 
 
+def rated(row: Any) -> Iterator[tuple[int | None, Verdict]]:
+    """Each rating of a PRM800K-like row, with the oracle's verdict on the step."""
+    problem, prefix = read_again(row["question"]["problem"]), list[str]()
+    for step in row["label"]["steps"]:
+        for completion in step["completions"]:
+            verdict = assess_all(problem, [*prefix, completion["text"]])[-1]
+            assert verdict is not None
+            yield completion["rating"], verdict
+        chosen = step["chosen_completion"]
+        if chosen is not None:
+            prefix.append(step["completions"][chosen]["text"])
+        elif step["human_completion"]:
+            prefix.append(step["human_completion"]["text"])
+
+
+def rows_of(folder: Path) -> list[Any]:
+    return [row for name in TRAINING for _, row in read_jsonl(folder / "prm800k" / f"{name}.jsonl.gz")]
+
+
 def test_prm800k_shape_and_ratings(corpus: Path) -> None:
     ratings: Counter[Any] = Counter()
     reasons: Counter[str] = Counter()
     disagreements = 0
-    for name in ("phase1_train", "phase1_test", "phase2_train", "phase2_test"):
-        for _, row in read_jsonl(corpus / "prm800k" / f"{name}.jsonl.gz"):
-            assert {"labeler", "timestamp", "generation", "question", "label"} <= set(row)
-            reasons[row["label"]["finish_reason"]] += 1
-            problem, prefix = read_again(row["question"]["problem"]), list[str]()
-            assert row["question"]["ground_truth_answer"] == str(problem.answer)
-            for step in row["label"]["steps"]:
-                for completion in step["completions"]:
-                    verdict = assess_all(problem, [*prefix, completion["text"]])[-1]
-                    assert verdict is not None
-                    ratings[completion["rating"]] += 1
-                    disagreements += completion["rating"] not in (None, verdict.rating)
-                chosen = step["chosen_completion"]
-                if chosen is not None:
-                    prefix.append(step["completions"][chosen]["text"])
-                elif step["human_completion"]:
-                    prefix.append(step["human_completion"]["text"])
+    for row in rows_of(corpus):
+        assert {"labeler", "timestamp", "generation", "question", "label"} <= set(row)
+        reasons[row["label"]["finish_reason"]] += 1
+        assert row["question"]["ground_truth_answer"] == str(read_again(row["question"]["problem"]).answer)
+        for rating, verdict in rated(row):
+            ratings[rating] += 1
+            disagreements += rating not in (None, verdict.rating)
     assert set(ratings) >= {-1, 0, 1}
     assert set(reasons) == {"solution", "found_error"}
     assert 0 < disagreements < 0.06 * sum(ratings.values())
+
+
+def test_without_instructions_the_shipped_files_are_written_byte_for_byte(world: Path, tmp_path: Path) -> None:
+    """``phase1_test`` repeats problems that the policy solved, so it needs the policy."""
+    write_corpus(tmp_path, CorpusConfig(mistral=1, processbench=2, prmbench=3, search=2), no_policy)
+    for name in ("phase1_train", "phase2_train", "phase2_test"):
+        path = f"prm800k/{name}.jsonl.gz"
+        assert sha256_file(tmp_path / path) == sha256_file(world / path), name
+    assert read_json(tmp_path / "world.json")["config"].keys() == read_json(world / "world.json")["config"].keys()
+
+
+@pytest.fixture(scope="module")
+def instructed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small corpus whose raters always follow the instructions and make no mistakes."""
+    folder = tmp_path_factory.mktemp("instructed")
+    always = Instructions(unchecked=1, dead_end=1, circling=1, planning=1)
+    exact = {"instructions": always, "wrong_minus": 0.0, "wrong_plus": 0.0, "null_ratings": 0.0}
+    write_corpus(folder, SMALL.model_copy(update=exact), no_policy)
+    return folder
+
+
+def test_a_rater_who_follows_the_instructions_is_told_apart_from_the_truth(instructed: Path) -> None:
+    found: Counter[tuple[str | None, int | None, int]] = Counter()
+    for row in rows_of(instructed):
+        for rating, verdict in rated(row):
+            assert verdict.is_correct or verdict.instructed is None
+            assert rating == (INSTRUCTED[verdict.instructed] if verdict.instructed else verdict.rating)
+            found[verdict.instructed, rating, verdict.rating] += 1
+    kinds = {("unchecked", -1, 1), ("dead_end", -1, 1), ("circling", -1, 0), ("planning", 1, 0)}
+    assert found.keys() == kinds | {(None, rating, rating) for rating in (-1, 0, 1)}
+    assert read_json(instructed / "world.json")["config"]["instructions"] == dict.fromkeys(INSTRUCTED, 1)
+    part = count(instructed)["PRM800K, train"]
+    assert {key.partition(", ")[::2] for key in part.instructed} == {(k, f"{r}") for k, r in INSTRUCTED.items()}
+    assert part.labels_as_the_oracle["-1"] < part.labels["-1"], "the oracle still knows the correct steps"
+    assert part.labels_as_the_oracle["0"] == part.labels["0"]
+
+
+def test_a_rate_changes_ratings_and_no_other_draw(corpus: Path, tmp_path: Path) -> None:
+    """Half of the circling steps get -1. Solutions differ only where the choice among rated steps does."""
+    instructions = Instructions(circling=0.5)
+    write_corpus(tmp_path, SMALL.model_copy(update={"instructions": instructions}), no_policy)
+    ratings = Counter(r for row in rows_of(tmp_path) for r, v in rated(row) if v.instructed == "circling")
+    assert 0.35 < ratings[-1] / ratings.total() < 0.65
+    before, after = rows_of(corpus)[0]["label"]["steps"][0], rows_of(tmp_path)[0]["label"]["steps"][0]
+    assert [c["text"] for c in before["completions"]] == [c["text"] for c in after["completions"]]
+    files = [read_json(folder / "world.json")["files"] for folder in (corpus, tmp_path)]
+    differ = {name for name, entry in files[0].items() if entry != files[1][name]}
+    assert differ == {f"prm800k/{name}.jsonl.gz" for name in TRAINING}
 
 
 def test_mistral_conversations(corpus: Path) -> None:
