@@ -12,7 +12,6 @@ from typing import Any
 
 from pathfinder.benchmarks import prmbench, processbench
 from pathfinder.benchmarks.readers import PRMBenchItem
-from pathfinder.core.prompts import FIRST_LABELS
 from pathfinder.core.readings import DEFINITION
 from pathfinder.core.steps import StepScore, by_reading
 from pathfinder.pages.origins import Sourced
@@ -31,11 +30,7 @@ Scores = Mapping[Any, Sequence[StepScore]]
 def scores_of(rows: Iterable[Mapping[str, Any]]) -> Scores:
     """The scores in the rows of a prediction file by the key of their item; none for an item without scores."""
     return {
-        row.get("idx") or (row["subset"], row["id"]): [
-            StepScore({name: p for name in FIRST_LABELS if (p := step.get(name)) is not None}, step["reward"])
-            for step in row["steps"]
-        ]
-        for row in rows
+        row.get("idx") or (row["subset"], row["id"]): [StepScore.of_row(step) for step in row["steps"]] for row in rows
     }
 
 
