@@ -21,11 +21,12 @@ from pathfinder.reporting.page.registered import registered
 
 TOY = "toy: "
 TITLE = "Error typing for smarter rewards: reproduction report"
+CAUGHT = "What the flags catch"
 CLAIMS = "The paper's claims, tested here"
 PAPER = "The paper's tables and ours"
 REGISTERED = "Predictions registered before"
 ORIGINS = "Where the figures come from"
-_SYSTEMS = ("Results", "ProcessBench", "PRMBench", "Search", REGISTERED, PAPER)
+_SYSTEMS = ("Results", CAUGHT, "ProcessBench", "PRMBench", "Search", REGISTERED, PAPER)
 """The sections that say something if nothing was trained."""
 
 
@@ -47,7 +48,7 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     paper += [paper_tables.performance(results, is_comparable), paper_tables.scale(results, is_comparable)]
     measured: dict[str, list[Block]] = {
         "Results": [tables.headline(results, lines), *plots.performance(lines), *tables.each_run(results)],
-        "What the flags catch": [*caught(evidence), *false_alarm_table(evidence)],
+        CAUGHT: [*caught(evidence), *false_alarm_table(evidence)],
         "Worst mistakes": worst_mistakes(evidence.processbench_items, predictions, files),
         CLAIMS: [*claims(evidence, tested), *claims_as_published(evidence), *answers(evidence, tested)],
         "ProcessBench": _on(evidence, PROCESSBENCH),

@@ -6,17 +6,20 @@ Real problems have no known faults.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
+from pathfinder.benchmarks.metrics import ProcessBench
+from pathfinder.benchmarks.processbench import NO_ERROR
 from pathfinder.benchmarks.readers import ProcessBenchItem
 from pathfinder.core.labels import PREDICTED
+from pathfinder.core.metrics import Measured
 from pathfinder.core.steps import StepScore
 from pathfinder.pages.origins import Sourced
 from pathfinder.pages.page import Block, Table, Text
 from pathfinder.reporting.evidence import Evidence, Truth
-from pathfinder.reporting.names import NOT_APPLICABLE, TEXTS
+from pathfinder.reporting.names import NOT_APPLICABLE, PROCESSBENCH, TEXTS
 from pathfinder.reporting.origins import from_files
 
 SOUND, NOT_OPTIMAL = "no fault", "not optimal"
@@ -83,52 +86,80 @@ def caught(evidence: Evidence) -> list[Block]:
 
 
 def false_alarms(evidence: Evidence) -> dict[str, dict[str, Alarms]]:
-    """Per run and reading, the correct steps of ProcessBench that are flagged; empty without known faults."""
+    """Per system and reading, the correct steps of ProcessBench that are flagged; empty without known faults.
+
+    A system is named as its files are.
+    """
     found: dict[str, dict[str, Alarms]] = {}
     items = {item.key: item for item in evidence.processbench_items} if evidence.truth else {}
-    for run in evidence.results.runs:
-        counts = Counter[tuple[str, str, bool]]()
-        for row in evidence.rows(f"processbench/{run.name}.jsonl") if items else ():
-            for kind, score in _correct_steps(evidence.truth, items.get((row["subset"], row["id"])), row["steps"]):
-                read = {"soundness": score.soundness, "quality": score.quality}
-                counts.update((reading, kind, p < 0.5) for reading, p in read.items() if p is not None)
+    published = evidence.results.published[PROCESSBENCH]
+    for system in (*(run.name for run in evidence.results.runs), *published):
+        counts, own_rule = Counter[tuple[str, str, bool]](), _own_rule(published.get(system))
+        for row in evidence.rows(f"processbench/{system}.jsonl") if items else ():
+            if item := items.get((row["subset"], row["id"])):
+                for kind, flags in _correct_steps(evidence.truth, item, _flags(row, item, own_rule)):
+                    counts.update((reading, kind, flag) for reading, flag in flags.items())
         for reading in dict.fromkeys(reading for reading, *_ in sorted(counts, reverse=True)):
             pairs = [(counts[reading, k, True], counts[reading, k, False]) for k in (NOT_OPTIMAL, SOUND)]
             (idle, passed), (clean, rest) = pairs
-            found.setdefault(run.name, {})[reading] = Alarms(idle, idle + passed, clean, clean + rest)
+            found.setdefault(system, {})[reading] = Alarms(idle, idle + passed, clean, clean + rest)
     return found
 
 
 def false_alarm_table(evidence: Evidence) -> list[Block]:
     """A table of ``false_alarms``; empty without any."""
     rows: list[tuple[str, ...]] = []
-    for run, readings in false_alarms(evidence).items():
-        source = from_files("count", evidence.files(f"processbench/{run}.jsonl")).origin
+    for system, readings in false_alarms(evidence).items():
+        source = from_files("count", evidence.files(f"processbench/{system}.jsonl")).origin
+        name = evidence.results.titles(system)[0]
         for reading, found in readings.items():
             share = NOT_APPLICABLE if found.share is None else f"{found.share:.1f}"
             texts = (share, f"{found.idle:,} of {found.of_idle:,}", f"{found.clean:,} of {found.of_clean:,}")
-            rows.append((f"{run}, {reading}", *(Sourced(text, source) for text in texts)))
+            rows.append((f"{name}, {reading}", *(Sourced(text, source) for text in texts)))
     caption = (
         "False alarms on ProcessBench, by reading: flags on correct steps before the first error, whose truth the "
         "generated world knows. A step that is correct but not optimal is no error: a flag on it by quality says that "
-        "it does not help."
+        "it does not help. A published PRM with one score is read by its own rule. An LLM judge names only the first "
+        "error, so later steps do not count."
     )
-    headers = ("run and reading", "not optimal, %", "correct but not optimal", "correct and optimal")
+    headers = ("system and reading", "not optimal, %", "correct but not optimal", "correct and optimal")
     return [Table(caption, headers, rows, measured=frozenset())] if rows else []
 
 
+def _own_rule(metrics: Measured | None) -> tuple[str, float] | None:
+    """The reading and the threshold of a published PRM's reward; ``None`` for one of ours and for an LLM judge."""
+    if isinstance(metrics, ProcessBench) and (rule := metrics.decision.get("authors")):
+        return metrics.reading, rule["threshold"]
+    return None
+
+
+def _flags(
+    row: Mapping[str, Any], item: ProcessBenchItem, own_rule: tuple[str, float] | None
+) -> Iterator[dict[str, bool]]:
+    """Each step's flags by reading; the last steps are left out if the system has no verdict on them."""
+    if "steps" not in row:  # an LLM judge, which names the first error
+        first = row["prediction"]
+        judged = 0 if first is None else len(item.steps) if first == NO_ERROR else first + 1
+        yield from ({"soundness": place == first} for place in range(judged))
+    for step in row.get("steps", ()):
+        score = StepScore.of_row(step)
+        if own_rule:
+            score = replace(score, redundancy=step.get("redundancy"), means=None)
+        read = {"soundness": score.soundness, "quality": score.quality}
+        flags = {reading: p < 0.5 for reading, p in read.items() if p is not None}
+        yield flags | ({own_rule[0]: score.reward <= own_rule[1]} if own_rule else {})
+
+
 def _correct_steps(
-    truth: Truth | None, item: ProcessBenchItem | None, steps: Sequence[Mapping[str, Any]]
-) -> Iterator[tuple[str, StepScore]]:
-    """The kind and the score of each correct step up to the first error."""
-    if truth is None or item is None:
-        return
-    known = truth.faults(item.problem, item.steps) or ()
-    for place, (faults, step) in enumerate(zip(known, steps, strict=False)):
+    truth: Truth | None, item: ProcessBenchItem, flags: Iterable[dict[str, bool]]
+) -> Iterator[tuple[str, dict[str, bool]]]:
+    """The kind and the flags of each correct step up to the first error."""
+    known = (truth.faults(item.problem, item.steps) if truth else None) or ()
+    for place, (faults, found) in enumerate(zip(known, flags, strict=False)):
         if place == item.label or faults is None:
             return
-        if {*faults} <= {*truth.kinds[NOT_OPTIMAL]}:
-            yield NOT_OPTIMAL if faults else SOUND, StepScore.of_row(step)
+        if truth and {*faults} <= {*truth.kinds[NOT_OPTIMAL]}:
+            yield NOT_OPTIMAL if faults else SOUND, found
 
 
 def _steps(evidence: Evidence, truth: Truth, run: str) -> Iterator[tuple[str, dict[str, Any]]]:
