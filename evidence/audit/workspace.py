@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 from evidence.audit.findings import listed
-from evidence.record.environment import git
+from evidence.record.environment import git, hidden_edits
 from ground.hashing import Digest, digest_path
 from ground.settings import read_yaml
 
@@ -39,7 +39,7 @@ class Workspace:
         if commit is None:
             return "no git repository"
         status = git("status", "--porcelain=v1", "-z", "--no-renames", root=self.root) or ""
-        changed = [entry[3:] for entry in status.split("\0") if entry]
+        changed = [*(entry[3:] for entry in status.split("\0") if entry), *hidden_edits(self.root)]
         return f"commit {commit[:12]} {f'with uncommitted changes: {listed(changed)}' if changed else 'clean'}"
 
     def _digest(self, path: str) -> Digest | None:

@@ -13,6 +13,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,13 @@ _VARIABLE = re.compile(
     r"|POLARS|PYTHON|PYTORCH|RAYON|TOKENIZERS|TORCH|TRANSFORMERS|VECLIB|VLLM)_?[A-Z0-9_]*|LANG|" + f"{PREFIX}[A-Z0-9_]*"
 )
 _SECRET = re.compile(r"TOKEN(?!IZERS)|KEY|SECRET|PASS|CREDENTIAL|AUTH|NOTIFY|WEBHOOK|COOKIE")
+_FILTER = re.compile(r"filter\..*\.(clean|smudge|process|required)", re.I)
+"""Settings of git that name programs, which status, diff, hash-object and worktree would start."""
+_DIFFERS = ("diff", "log", "show")
+_NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
+_GIT_OFF = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "log.showSignature=false")
+_GIT_ALONE = {"GIT_GRAFT_FILE": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": ""}
+"""No grafts, which give a commit other parents; no writing to the index; no fetching of objects that are missing."""
 _PODMAN = Path("/run/.containerenv")
 _LARGEST_DIGESTED = 64 << 20
 _MOST_CHANGES = 500
@@ -114,10 +122,15 @@ def describe_tree() -> dict[str, Any]:
 
 
 def git(*words: str, root: Path = Path(".")) -> str | None:
-    """Run a git command in ``root`` and return its output; ``None`` if it fails or git is not installed."""
+    """Run a git command in ``root`` and return its output; ``None`` if it fails or git is not installed.
+
+    It starts no program that the repository names, asks no remote, and reads commits as they were made: without
+    replacements and grafts.
+    """
     try:
         result = subprocess.run(
-            ["git", "-C", str(root), *words],
+            [*git_in(root.absolute()), *words[:1], *(_NO_PROGRAMS if words[0] in _DIFFERS else ()), *words[1:]],
+            env=os.environ | _GIT_ALONE,
             capture_output=True,
             encoding="utf-8",
             errors="surrogateescape",
@@ -128,10 +141,34 @@ def git(*words: str, root: Path = Path(".")) -> str | None:
     return result.stdout if result.returncode == 0 else None
 
 
+@cache
+def git_in(root: Path) -> list[str]:
+    """The words that start git in ``root`` without the programs that the repository's own settings name.
+
+    The settings of the user and of the machine are kept.
+    """
+    start = ["git", "--no-replace-objects", "-C", str(root)]
+    listing = [*start, "config", "--list", "--includes", "--show-scope", "--name-only", "-z"]
+    found = subprocess.run(listing, capture_output=True, check=False).stdout.decode("utf-8", "surrogateescape")
+    scopes, names = found.split("\0")[::2], found.split("\0")[1::2]
+    own = {name for scope, name in zip(scopes, names, strict=False) if scope in ("local", "worktree")}
+    filters = sorted(f"{name}=" for name in own if _FILTER.fullmatch(name))
+    return [*start, *(word for setting in (*_GIT_OFF, *filters) for word in ("-c", setting))]
+
+
+def hidden_edits(root: Path = Path(".")) -> list[str]:
+    """The files that differ from the index although a flag of the index keeps them out of ``git status``."""
+    entries = (git("ls-files", "-v", "-z", root=root) or "").split("\0")
+    flagged = [entry[2:] for entry in entries if entry[:1] == "S" or entry[:1].islower()]
+    kept = [name for name in flagged if (root / name).is_file()]  # a sparse checkout has the flag and no file
+    return [n for n in kept if git("rev-parse", f":./{n}", root=root) != git("hash-object", "--", n, root=root)]
+
+
 def _changed(*paths: str) -> list[str]:
     """The files below ``paths``, or all files, that differ from the commit."""
     status = git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", *paths) or ""
-    return [entry[3:] for entry in status.split("\0") if entry]
+    hidden = [name for name in hidden_edits() if not paths or any(Path(name).is_relative_to(path) for path in paths)]
+    return [*(entry[3:] for entry in status.split("\0") if entry), *hidden]
 
 
 def _printable(name: str) -> str:

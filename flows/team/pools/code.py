@@ -9,6 +9,7 @@ from evidence.dvc.history import overlap
 from evidence.dvc.pipeline import MAIN
 from evidence.record.environment import git
 from flows.graph import Graph
+from flows.team.deployment.git import tried
 from flows.team.pools.table import FILE
 from ground.io import DataError
 from pathfinder.core.params import PARAMS_FILE
@@ -58,7 +59,7 @@ def _changed(root: Path) -> list[str]:
 
 
 def _is_pushed(root: Path, commit: str) -> bool:
-    if commit in (git("ls-remote", "origin", root=root) or ""):
+    if commit.encode() in tried(root, "ls-remote", "origin").stdout:
         return True
-    git("fetch", "-q", "origin", root=root)
+    tried(root, "fetch", "-q", "origin")
     return bool((git("branch", "-r", "--contains", commit, root=root) or "").strip())
