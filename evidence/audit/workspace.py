@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 from evidence.audit.findings import listed
 from evidence.record.environment import git, hidden_edits
 from ground.hashing import Digest, digest_path
+from ground.io import DataError
 from ground.settings import read_yaml
 
 
@@ -58,3 +61,12 @@ class Workspace:
             return True
         is_before = git("merge-base", "--is-ancestor", commit, "HEAD", root=self.root) is not None
         return is_before or bool(git("for-each-ref", "--count=1", "--contains", commit, root=self.root))
+
+
+def refuse_pipes(places: Iterable[Path]) -> None:
+    """Raise ``DataError`` for a pipe, a socket or a device at a place or below it: a reader would wait for ever."""
+    for place in places:
+        below = (Path(parent, name) for parent, _, names in os.walk(place) for name in names)
+        for path in below if place.is_dir() else [place]:
+            if path.exists() and not path.is_file():
+                raise DataError(f"{path}: a pipe, a socket or a device, which nothing here makes; delete it")

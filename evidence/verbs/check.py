@@ -22,7 +22,7 @@ from evidence.audit.records import (
     unreproducible,
     witness,
 )
-from evidence.audit.workspace import Workspace
+from evidence.audit.workspace import Workspace, refuse_pipes
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import MAIN, read_pipelines
@@ -31,7 +31,7 @@ from evidence.record.ledger import RECORDS
 from evidence.record.reading import Record
 from evidence.remote.published import Published, without_store
 from evidence.remote.reading import FarRemotes, Remote
-from evidence.settings import SETTINGS
+from evidence.settings import SETTINGS, STATE
 from ground.io import DataError
 from ground.progress import Progress
 from ground.show import counted
@@ -118,6 +118,8 @@ def check(
     if a file that defines the history is missing or broken, or does not contain ``path``, and ``TransientError`` if a
     remote does not answer.
     """
+    refuse_pipes([root / name for name in (RECORDS, SETTINGS.keys, SETTINGS.locks, ".dvc")])
+    refuse_pipes(path for folder in (root, root / STATE) for path in folder.glob("*") if not path.is_dir())
     locked, pipeline = history.read_lock(root), read_pipelines(root)
     known = expected.with_missing(locked, pipeline)
     chosen = known if path is None else history.ancestors(known, Path(path).as_posix())
@@ -153,6 +155,7 @@ class _Checker:
         self.pipeline = read_pipelines(root)
         self.stores = stores(root)
         here = [(store, store.folder) for store in self.stores if store.folder is not None]
+        refuse_pipes(folder for _, folder in here)
         self.folders = [folder for _, folder in here]
         self.objects = [Objects(store, folder, root) for store, folder in here]
         self.far = FarRemotes(root, self.stores, keys, remote)

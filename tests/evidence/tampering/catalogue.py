@@ -11,6 +11,7 @@ CAMPAIGN = [
     *claims.together(),
     *claims.pointers(),
     *claims.documents(),
+    *records.pipes(),
     *records.records(),
     *records.ledger(),
     *records.statements(),

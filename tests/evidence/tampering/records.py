@@ -18,8 +18,38 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from evidence.record.ledger import LEDGER, RECORDS
 from evidence.record.record import SIGNED
 from evidence.record.signing import TRUSTED, public_pem
-from tests.evidence.tampering.edits import STAGES, Tampering, forge, on_file, record_of, replace, rewrite, truncate
+from tests.evidence.tampering.edits import (
+    STAGES,
+    STORE,
+    Tampering,
+    forge,
+    on_file,
+    record_of,
+    replace,
+    rewrite,
+    truncate,
+)
 from tests.support.miniature import dvc
+
+
+def pipes() -> Iterator[tuple[str, Tampering]]:
+    """A pipe in place of a file, which would let a reader wait for ever."""
+    places: dict[str, Callable[[Path], Path]] = {
+        "a record": lambda project: record_of(project, "train@full"),
+        "a trusted key": lambda project: project / TRUSTED / "planted.pem",
+        "an entry of the log": lambda project: next((project / STORE).glob("*/log/*.json")),
+        "the lock": lambda project: project / "dvc.lock",
+    }
+    for what, place in places.items():
+
+        def planted(project: Path, place: Callable[[Path], Path] = place) -> str:
+            path = place(project)
+            path.parent.mkdir(exist_ok=True)
+            path.unlink(missing_ok=True)
+            os.mkfifo(path)
+            return f"{path.relative_to(project)}: a pipe, a socket or a device, which nothing here makes; delete it"
+
+        yield f"a pipe in place of {what}", planted
 
 
 def records() -> Iterator[tuple[str, Tampering]]:
