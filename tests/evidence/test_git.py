@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -122,3 +123,14 @@ def test_an_edit_that_the_index_hides_is_named(project: Path, flag: str, monkeyp
     assert [*describe_tree()["changed"]] == ["figure.txt"]
     (project / "figure.txt").unlink()
     assert Workspace(project).state_of_commit().endswith(" clean"), "a sparse checkout has no such file"
+
+
+def test_a_clone_that_changes_the_ends_of_lines_gets_the_recorded_bytes(project: Path, root: Path) -> None:
+    changes = ["clone", "-q", "-c", "core.autocrlf=true", "."]
+    run(project, *changes, "changed")
+    assert (project / "changed/figure.txt").read_bytes() != TEXT.encode(), "git by itself changes them"
+    shutil.copy(root / ".gitattributes", project)
+    run(project, "add", ".gitattributes")
+    run(project, "commit", "-qm", "attributes")
+    run(project, *changes, "same")
+    assert (project / "same/figure.txt").read_bytes() == TEXT.encode()
