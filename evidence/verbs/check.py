@@ -135,7 +135,7 @@ def check(
         len(checker.attested.keys() & main),
         [checker.attested[name] for name in main if checker.attested.get(name)],
         checker.read,
-        [f"{_title(store)} ({store.address})" for store in checker.stores if store.folder is None and remote == "no"],
+        checker.not_read,
         checker.workspace.state_of_commit(),
     )
 
@@ -161,7 +161,10 @@ class _Checker:
         self.far = FarRemotes(root, self.stores, keys, remote)
         remotes = [each for each in self.objects if each.store.name != "cache"]
         self.published = [Published(root, each, keys) for each in remotes] + self.far.published
-        self.read = ["workspace", *(_title(store) for store, _ in here), *self.far.read]
+        self.read = ["workspace", *(_title(store) for store, folder in here if folder.is_dir()), *self.far.read]
+        self.not_read = [f"{_title(store)} (no folder {folder})" for store, folder in here if not folder.is_dir()]
+        far = [store for store in self.stores if store.folder is None] if remote == "no" else []
+        self.not_read += [f"{_title(store)} ({store.address})" for store in far]
         self.records: dict[str, list[Record]] = {}
         self.attested: dict[str, list[str]] = {}
         """The trusted keys that signed the record of each attested stage."""

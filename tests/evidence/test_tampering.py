@@ -263,6 +263,13 @@ def test_a_clone_restored_from_the_remote_gives_no_alarm(tree: Path, tmp_path: P
     assert [finding.level for finding in check(None, clone, strict=True).findings] == ["error"]
 
 
+def test_a_remote_that_does_not_exist_was_not_read(tree: Path) -> None:
+    shutil.rmtree(tree / STORE)
+    report = check(None, tree)
+    assert "workspace, cache read; not read: remote storage (no folder " in report.summary()
+    assert report.not_read == [f"remote storage (no folder {(tree / STORE).resolve()})"]
+
+
 def test_a_remote_that_is_no_longer_configured_is_named(tree: Path) -> None:
     """Someone who takes back a publication could hide the log that shows it."""
     dvc(tree, "remote", "remove", "-q", STORE)
