@@ -26,7 +26,7 @@ def line_of(project: Project, verb: str, root: Path | None = None, setup: str = 
     done = subprocess.run(command, cwd=folder, env=project.environment, capture_output=True, check=False, timeout=300)
     (line,) = (done.stdout + done.stderr).decode().splitlines()
     assert done.returncode == 1
-    assert not (folder / ".pathfinder/prefect").exists(), "no server was started"
+    assert not (folder / ".pathfinder/prefect/server.log").exists(), "no server was started"
     return line
 
 

@@ -73,7 +73,7 @@ for origin in ("http://127.0.0.1:4200", "http://localhost:4200", "http://attacke
 def test_a_named_server_does_not_lift_the_lock_of_the_folder(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     path = project.root / LOCK
-    path.parent.mkdir()
+    path.parent.mkdir(exist_ok=True)
     monkeypatch.chdir(project.root)
     monkeypatch.setattr(reproduce, "_start", lambda *_: pytest.fail("the run has started"))
     with path.open("w") as lock:
