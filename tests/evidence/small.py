@@ -57,6 +57,7 @@ def write_project(folder: Path) -> None:
     source = {"kind": "shipped", "location": "data/corpus", "revision": None, "licence": "MIT", "files": files}
     write_json(folder / RAW / "manifest.json", {"corpus": source})
     (folder / "data.dvc").write_text(yaml.safe_dump({"outs": [claim(folder, DATA)]}))
+    (folder / "storage").mkdir()
     write_locks(folder)
     for path in (DATA, RAW, MODEL):
         store(folder, path)
