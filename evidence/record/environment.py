@@ -34,7 +34,7 @@ _FILTER = re.compile(r"filter\..*\.(clean|smudge|process|required)", re.I)
 _DIFFERS = ("diff", "log", "show")
 _NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
 _GIT_OFF = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "log.showSignature=false")
-_GIT_ALONE = {"GIT_GRAFT_FILE": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": ""}
+GIT_ALONE = {"GIT_GRAFT_FILE": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": ""}
 """No grafts, which give a commit other parents; no writing to the index; no fetching of objects that are missing."""
 _PODMAN = Path("/run/.containerenv")
 _LARGEST_DIGESTED = 64 << 20
@@ -130,7 +130,7 @@ def git(*words: str, root: Path = Path(".")) -> str | None:
     try:
         result = subprocess.run(
             [*git_in(root.absolute()), *words[:1], *(_NO_PROGRAMS if words[0] in _DIFFERS else ()), *words[1:]],
-            env=os.environ | _GIT_ALONE,
+            env=os.environ | GIT_ALONE,
             capture_output=True,
             encoding="utf-8",
             errors="surrogateescape",

@@ -10,6 +10,7 @@ that takes the project's root accepts it.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 import tomllib
@@ -23,7 +24,7 @@ from evidence.dvc import history
 from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.dvc.pipeline import PIPELINES
 from evidence.dvc.stores import listing_of, object_file, object_stores
-from evidence.record.environment import git, git_in
+from evidence.record.environment import GIT_ALONE, git, git_in
 from evidence.settings import SETTINGS, STATE
 from ground.hashing import digest_listing, digest_path
 from ground.io import DataError, parse_json
@@ -68,7 +69,7 @@ def read_at(root: Path, revision: str, names: Iterable[str]) -> dict[str, bytes]
         return {}
     asked = "".join(f"{commit}:{name}\n" for name in wanted).encode("utf-8", "surrogateescape")
     command = [*git_in(root.absolute()), "cat-file", "--batch"]
-    answer = subprocess.run(command, input=asked, capture_output=True, check=True).stdout
+    answer = subprocess.run(command, input=asked, env=os.environ | GIT_ALONE, capture_output=True, check=True).stdout
     found, place = {}, 0
     for name in wanted:
         end = answer.index(b"\n", place)
