@@ -52,7 +52,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env other-build vllm doctor gpu-day run world results shape test rehearse faults mutate team check lock deploy undeploy bench clean
+.PHONY: help env other-build vllm doctor gpu-day run world results shape style test rehearse faults mutate team check lock deploy undeploy bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -132,8 +132,12 @@ shape: $(STAMP)  ## count the shape of the code: lines by wing, imports, circles
 results: $(STAMP)  ## print the results table of the last run
 	@python -c 'from pathfinder.reporting.finished import results_table; print(results_table(), end="")'
 
-test: $(DEV_STAMP) data  ## run style checks, and type checks beside the tests, whose waits leave room for them
-	@ruff check . && ruff format --check .
+style: $(DEV_STAMP)
+	@ruff check .
+	@ruff format --check .
+
+test: style data  ## run style checks, type checks and tests
+	@# mypy runs beside the tests, which leave a sixth of two cores idle; its messages follow theirs
 	@types=$$(mktemp); nice mypy >$$types & trap "kill $$! 2>/dev/null" INT TERM; \
 	OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope --no-loadscope-reorder; tests=$$?; \
 	wait $$!; typed=$$?; cat $$types; rm $$types; exit $$((tests || typed))
@@ -150,9 +154,7 @@ mutate: $(DEV_STAMP) data  ## change the code in small ways and count the change
 team: $(DEV_STAMP)  ## test what a team's server, images, Kubernetes and Slurm need; tests/campaigns/operations.md
 	@OMP_NUM_THREADS=1 python -m pytest -m team
 
-check: $(DEV_STAMP)  ## run style and type checks only
-	@ruff check .
-	@ruff format --check .
+check: style  ## run style and type checks only
 	@mypy
 
 lock: $(STAMP)  ## regenerate the lock files from infra/requirements*.in (UPGRADE=--upgrade: newer versions)
