@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from evidence.audit import expected, sources
 from evidence.audit.claims import Claims
@@ -37,19 +37,38 @@ from ground.progress import Progress
 from ground.show import counted
 
 _MISSING_NAMED = 5
+Verdict = Literal["SOUND", "ALTERED", "UNREADABLE", "UNSIGNED"]
+EXIT: dict[Verdict, int] = {"SOUND": 0, "ALTERED": 1, "UNREADABLE": 2, "UNSIGNED": 3}
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The findings, and what was covered: stages of dvc.yaml with and without a record, places read and not read."""
+    """The findings, and what was covered: stages of dvc.yaml and those with a record, places read and not read.
 
-    findings: list[Finding]
-    stages: int
-    attested: int
-    signers: list[list[str]]
-    read: list[str]
-    not_read: list[str]
-    commit: str
+    ``signers`` are the trusted keys that signed the record of each attested stage. ``unreadable`` says why no verdict
+    about the outs is possible; it is empty if one is.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    stages: int = 0
+    recorded: int = 0
+    signers: list[list[str]] = field(default_factory=list)
+    read: list[str] = field(default_factory=list)
+    not_read: list[str] = field(default_factory=list)
+    commit: str = ""
+    unreadable: str = ""
+
+    @property
+    def attested(self) -> int:
+        """The number of stages whose record a trusted key signed."""
+        return len(self.signers)
+
+    @property
+    def verdict(self) -> Verdict:
+        """``SOUND`` only if nothing differs and a trusted key signed a record of every stage."""
+        if self.unreadable:
+            return "UNREADABLE"
+        return "ALTERED" if self.errors else "UNSIGNED" if self.attested < self.stages else "SOUND"
 
     @property
     def errors(self) -> list[Finding]:
@@ -59,6 +78,7 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         """A JSON value with the findings and the summary."""
         return {
+            "verdict": self.verdict,
             "findings": [
                 {"level": f.level, "where": f.where, "message": f.message, "stages": list(f.stages)}
                 for f in self.findings
@@ -75,30 +95,33 @@ class Report:
     def lines(self) -> list[str]:
         """The findings in words and the summary; many missing outs, as in a new clone, are one line."""
         missing = [finding for finding in self.findings if finding.cause == "missing"]
-        if len(missing) <= _MISSING_NAMED:
+        if len(missing) <= _MISSING_NAMED and not self.unreadable:
             return [*map(str, self.findings), self.summary()]
         paths = listed(finding.where for finding in missing)
+        first = [] if self.unreadable else [f"error: {paths} are missing; {SETTINGS.remedies.missing}"]
         others = [str(finding) for finding in self.findings if finding.cause != "missing"]
-        return [f"error: {paths} are missing; {SETTINGS.remedies.missing}", *others, self.summary()]
+        return [*first, *others, self.summary()]
 
     def summary(self) -> str:
-        """One line about what was checked."""
-        parts = [
+        """The verdict, and one line about what was checked."""
+        return f"{self.verdict}: {self.unreadable or '; '.join(self._parts())}"
+
+    def _parts(self) -> list[str]:
+        return [
             *([counted(len(self.errors), "difference")] if self.errors else []),
             f"{self.attested} of {self.stages} stages attested{self._signed()}",
             f"{', '.join(self.read)} read",
             *([f"not read: {', '.join(self.not_read)}"] if self.not_read else []),
             self.commit,
         ]
-        return "; ".join(parts)
 
     def _signed(self) -> str:
-        """How many of the attesting records are signed, and by how many keys."""
+        """How many keys attest, and how many further records no trusted key signed."""
         keys = len({key for names in self.signers for key in names})
-        by = f"by {counted(keys, 'key')}"
-        if len(self.signers) == self.attested:
-            return f" {by}" if keys else ""
-        return f" ({len(self.signers)} signed {by})" if keys else " (none signed by a trusted key)"
+        by = f" by {counted(keys, 'key')}" if keys else ""
+        return by + (
+            f" ({more} recorded, but not signed by a trusted key)" if (more := self.recorded - self.attested) else ""
+        )
 
 
 def check(
@@ -113,7 +136,8 @@ def check(
     Compares the workspace, DVC's cache and the remotes on this machine with the md5 in the locks and the ``.dvc``
     files; the locks with themselves, dvc.yaml, params.yaml and the records; records with their names and the ledger;
     source files with the sha256 in the manifest; the log of each remote with itself; signatures with the trusted keys,
-    to which ``keys`` adds files. With ``strict``, a stage without a record that a trusted key signed is an error.
+    to which ``keys`` adds files. With ``strict``, a stage without a record that a trusted key signed is an error;
+    without it, only a record that no trusted key signed next to one that has such a signature.
     ``remote`` says how to read remotes on other machines: not, by their listing, or every byte. Raises ``DataError``
     if a file that defines the history is missing or broken, or does not contain ``path``, and ``TransientError`` if a
     remote does not answer.
@@ -129,14 +153,18 @@ def check(
     findings += expected.without_origin(chosen, pipeline, checker.workspace)
     findings += checker.findings()
     main = [name for name in chosen if name in pipeline and pipeline[name].file == MAIN.as_posix()]
+    outs = [path for name in main for path in chosen[name].outs]
+    here = [path for path in outs if checker.workspace.digest(path) is not None]
+    none = len(here) < len(outs) and all(map(checker.workspace.is_tracked, here))
     return Report(
         merged(findings),
         len(main),
-        len(checker.attested.keys() & main),
-        [checker.attested[name] for name in main if checker.attested.get(name)],
+        len(checker.signers.keys() & main),
+        [checker.signers[name] for name in main if checker.signers.get(name)],
         checker.read,
         checker.not_read,
         checker.workspace.state_of_commit(),
+        f"no outputs are here; {SETTINGS.remedies.missing}" if none else "",
     )
 
 
@@ -166,8 +194,8 @@ class _Checker:
         far = [store for store in self.stores if store.folder is None] if remote == "no" else []
         self.not_read += [f"{_title(store)} ({store.address})" for store in far]
         self.records: dict[str, list[Record]] = {}
-        self.attested: dict[str, list[str]] = {}
-        """The trusted keys that signed the record of each attested stage."""
+        self.signers: dict[str, list[str]] = {}
+        """The trusted keys that signed the record of each stage that has one."""
 
     def findings(self) -> Iterator[Finding]:
         """Every difference in the chosen stages, several for one cause."""
@@ -178,6 +206,7 @@ class _Checker:
             self.records[name] = list({record.digest: record for record in found[::-1]}.values())[::-1]
         claims = [finding for stage in self._shown("workspace") for finding in self._stage(stage)]
         yield from claims
+        yield from self._unsigned()
         blamed = {finding.subject for finding in claims}
         for stage in self.chosen.values():
             yield from self._against_producers(stage, blamed)
@@ -215,15 +244,17 @@ class _Checker:
             yield Finding(RECORDS.as_posix(), message, "note", (stage.name,))
 
     def _signed(self, stage: Locked, record: Record) -> Iterator[Finding]:
-        self.attested[stage.name] = []
         try:
-            self.attested[stage.name] = signers_of(record, self.keys)
+            self.signers[stage.name] = signers_of(record, self.keys)
         except DataError as error:
             yield Finding(RECORDS.as_posix(), str(error), stages=(stage.name,))
-            return
-        if not self.attested[stage.name]:
-            level: Level = "error" if self.strict else "note"
-            yield Finding(RECORDS.as_posix(), "the record is not signed by a trusted key", level, (stage.name,))
+
+    def _unsigned(self) -> Iterator[Finding]:
+        """The stages whose record no trusted key signed: among signed ones, it may be forged."""
+        is_odd = any(self.signers.values())
+        message = f"the record is not signed by a trusted key{', unlike others' if is_odd else ''}"
+        for name in (name for name, keys in self.signers.items() if not keys):
+            yield Finding(RECORDS.as_posix(), message, "error" if is_odd or self.strict else "note", (name,))
 
     def _against_producers(self, stage: Locked, blamed: set[str]) -> Iterator[Finding]:
         """Digests on which two stages of the locks differ, unless an edit of the path explains it."""

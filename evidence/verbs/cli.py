@@ -47,7 +47,10 @@ def check(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Hash everything behind an output again; exit status 1 on any difference, 2 if it cannot be checked."""
+    """Hash everything behind an output again; the last line begins with the verdict.
+
+    Exit status 0: SOUND. 1: ALTERED. 2: UNREADABLE. 3: UNSIGNED, a stage has no record that a trusted key signed.
+    """
     from evidence.verbs import check
 
     if all_commits:
@@ -61,11 +64,9 @@ def check(
             path, strict=strict, keys=key or (), remote="full" if full else "quick" if remote else "no"
         )
     except (PathfinderError, OSError) as error:
-        print(f"error: could not check: {printable(str(error))}", file=sys.stderr)
-        raise typer.Exit(2) from error
+        report = check.Report(unreadable=str(error))
     show(report.as_json(), as_json, report.lines())
-    if report.errors:
-        raise typer.Exit(1)
+    raise typer.Exit(check.EXIT[report.verdict])
 
 
 @app.command()

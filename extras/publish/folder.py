@@ -43,7 +43,7 @@ class Repository:
 
 
 def require_sound(root: Path, *targets: Path) -> list[str]:
-    """The summary of the audit of each target; raises ``DataError`` with the first difference that it finds."""
+    """The verdict and summary of each target's audit; raises ``DataError`` with the first difference that it finds."""
     summaries = []
     for target in targets:
         report = check(target, root)

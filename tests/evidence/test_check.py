@@ -43,7 +43,7 @@ def test_a_sound_run_ends_with_what_was_read(made: Path, monkeypatch: pytest.Mon
     result = command(made, monkeypatch)
     assert result.exit_code == 0
     (line,) = result.output.splitlines()
-    assert line.startswith("3 of 3 stages attested by 1 key; workspace, cache read; commit ")
+    assert line.startswith("SOUND: 3 of 3 stages attested by 1 key; workspace, cache read; commit ")
 
 
 def test_the_exit_status_tells_tampering_from_a_check_that_was_not_possible(
@@ -52,14 +52,14 @@ def test_the_exit_status_tells_tampering_from_a_check_that_was_not_possible(
     (project / "models/full/weights.txt").write_text("better weights")
     result = command(project, monkeypatch)
     assert result.exit_code == 1
-    assert result.output.splitlines()[-1].startswith("1 difference; 3 of 3 stages attested by 1 key; ")
+    assert result.output.splitlines()[-1].startswith("ALTERED: 1 difference; 3 of 3 stages attested by 1 key; ")
     assert command(project, monkeypatch, "models/plain").exit_code == 0
     (project / "dvc.lock").unlink()
     result = command(project, monkeypatch)
     assert result.exit_code == 2
-    assert result.stderr.splitlines() == [
-        "error: could not check: dvc.lock: no such file; change to the project's folder or, if no stage has run, "
-        "run the pipeline with `pathfinder run`",
+    assert result.output.splitlines() == [
+        "UNREADABLE: dvc.lock: no such file; change to the project's folder or, if no stage has run, run the pipeline "
+        "with `pathfinder run`",
     ]
 
 
@@ -119,18 +119,16 @@ def test_a_changed_file_is_named_with_its_remedy(project: Path) -> None:
 
 
 def test_a_clone_without_outs_has_one_line_for_all_of_them(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = [path for name in ("models", "metrics", "artifacts") for path in (project / name).rglob("*.*")]
     for name in ("models", "metrics", "artifacts"):
         shutil.rmtree(project / name)
     result = command(project, monkeypatch)
-    assert result.exit_code == 1
-    missing, *others = result.output.splitlines()
-    assert files
-    assert missing.startswith("error: ")
-    assert missing.endswith(
-        " more are missing; restore a published run with `pathfinder pull`, or run the pipeline with `pathfinder run`"
+    assert result.exit_code == 2
+    assert result.output.splitlines()[-1] == (
+        "UNREADABLE: no outputs are here; restore a published run with `pathfinder pull`, or run the pipeline with "
+        "`pathfinder run`"
     )
-    assert not [line for line in others if "missing" in line]
+    assert "missing" not in result.output
+    assert json.loads(command(project, monkeypatch, "--json").output)["verdict"] == "UNREADABLE"
 
 
 def test_only_the_ancestors_of_the_path_are_checked(project: Path) -> None:
@@ -220,11 +218,11 @@ def test_records_from_before_the_ledger_are_accepted(project: Path) -> None:
         path.unlink()
         path.with_name(f"{hashlib.sha256(text.encode()).hexdigest()}.json").write_text(text)
     report = check(None, project)
-    assert (report.attested, [finding.message for finding in report.findings]) == (
+    assert (report.recorded, [finding.message for finding in report.findings]) == (
         3,
         ["the record is not signed by a trusted key"],
     )
-    assert report.summary().startswith("3 of 3 stages attested (none signed by a trusted key); ")
+    assert report.summary().startswith("UNSIGNED: 0 of 3 stages attested (3 recorded, but not signed by a trusted key)")
     (record,) = read_records(project, "train@full")
     rewritten(project, "train@full", cmd=record.content["cmd"], git=record.content["git"] | {"commit": "0" * 40})
     assert check(None, project).errors == []
@@ -238,11 +236,12 @@ def test_records_of_another_key_are_attested_when_it_is_named(
     public = tmp_path / "runner.pem"
     public.write_bytes(public_pem(own_key().public_key()))
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "reader.pem"))
-    assert "3 of 3 stages attested (none signed by a trusted key); " in check(None, project).summary()
+    result = command(project, monkeypatch)
+    assert (result.exit_code, result.output.splitlines()[-1].partition(" ")[0]) == (3, "UNSIGNED:")
     assert not (tmp_path / "reader.pem").exists()
     report = check(None, project, strict=True, keys=[public])
     assert report.findings == []
-    assert report.summary().startswith("3 of 3 stages attested by 1 key; ")
+    assert report.summary().startswith("SOUND: 3 of 3 stages attested by 1 key; ")
     (project / TRUSTED).mkdir(parents=True)
     (project / TRUSTED / "runner.pem").write_bytes(public.read_bytes())
     assert "3 of 3 stages attested by 1 key" in check(None, project).summary()

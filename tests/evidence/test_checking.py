@@ -49,7 +49,7 @@ def test_a_sound_project_is_sound_in_whole_and_in_part(small: Path, monkeypatch:
     assert ([str(finding) for finding in whole.findings], whole.summary()) == ([NOTE], SOUND)
     part = check(Path(RAW))
     assert ([str(finding) for finding in part.findings], part.summary()) == ([NOTE], SOUND.replace("2 of 2", "1 of 1"))
-    assert check("./data/").summary().startswith("0 of 0 stages attested; ")
+    assert check("./data/").summary().startswith("SOUND: 0 of 0 stages attested; ")
     assert found(small, strict=True) == []
 
 
@@ -67,7 +67,7 @@ def test_a_stage_that_a_lock_lacks_is_named_and_its_files_are_not_looked_for(sma
     text = "error: dvc.lock: lacks stages that dvc.yaml defines: they never ran, or were removed from it (train)"
     assert found(small) == found(small, MODEL) == [text]
     assert found(small, RAW) == []
-    assert check(None, small).summary().startswith("1 difference; 1 of 2 stages attested by 1 key; ")
+    assert check(None, small).summary().startswith("ALTERED: 1 difference; 1 of 2 stages attested by 1 key; ")
 
 
 def test_an_input_without_an_origin_is_named(small: Path) -> None:

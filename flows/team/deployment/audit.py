@@ -8,6 +8,7 @@ from prefect import flow
 from prefect.artifacts import create_markdown_artifact
 from prefect.runtime import flow_run
 
+from evidence.verbs.check import EXIT
 from flows import processes
 from flows.guard.lock import held
 from flows.team.notices.hooks import tell
@@ -35,7 +36,8 @@ def audit(full: bool = False, strict: bool = False) -> str:
         full: Read every byte on the remote too, not only its listing, records and log.
         strict: Treat a stage without a signed record as a difference.
 
-    Raises ``AuditFailed``, and ``DataError`` if a run is in progress in this folder.
+    A run without signed records is UNSIGNED in the last line, and fails only with ``strict``. Raises ``AuditFailed``,
+    and ``DataError`` if a run is in progress in this folder.
     """
     root, say = Path.cwd(), flow_output("audit")
     options = [f"--{name}" for name, wanted in (("full", full), ("strict", strict)) if wanted]
@@ -48,7 +50,7 @@ def audit(full: bool = False, strict: bool = False) -> str:
         say(line)
     shown = "\n".join(f"    {line}" for line in lines[-_MOST_LINES:])
     create_markdown_artifact(f"`pathfinder lineage {' '.join(command)}`\n\n{shown}\n", key="audit")
-    if process.returncode:
+    if process.returncode not in (EXIT["SOUND"], EXIT["UNSIGNED"]):
         first = next((line for line in lines if line.startswith("error")), lines[0] if lines else "no output")
         raise AuditFailed(f"{first} ({lines[-1] if lines else f'exit status {process.returncode}'})")
     return lines[-1]

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from evidence.dvc.history import read_lock
+from evidence.record.ledger import LEDGER
 from evidence.record.reading import read_records
 from ground.hashing import digest_path
 
@@ -82,6 +83,18 @@ def forge(project: Path, stage: str, edit: Callable[[dict[str, Any]], Any]) -> P
     path = path.with_name(f"{hashlib.sha256(text.encode()).hexdigest()}.json")
     path.write_text(text)
     return path
+
+
+def edit_ledger(project: Path, edit: Callable[[list[dict[str, Any]]], object]) -> None:
+    """Edit the lines of the ledger and chain them anew, as anyone can do who may write here."""
+    path = project / LEDGER
+    entries = [json.loads(line) for line in path.read_text().splitlines()]
+    edit(entries)
+    lines: list[str] = []
+    for number, body in enumerate(entries, start=1):
+        body |= {"number": number, "previous": hashlib.sha256(lines[-1].encode()).hexdigest() if lines else None}
+        lines.append(json.dumps(body, sort_keys=True) + "\n")
+    rewrite(path, "".join(lines))
 
 
 def on_file(name: str, harm: Callable[[Path], object]) -> Tampering:

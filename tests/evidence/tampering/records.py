@@ -18,10 +18,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from evidence.record.ledger import LEDGER, RECORDS
 from evidence.record.record import SIGNED
 from evidence.record.signing import TRUSTED, public_pem
+from evidence.remote.published import SEEN, SENT
+from ground.hashing import digest_path
 from tests.evidence.tampering.edits import (
     STAGES,
     STORE,
     Tampering,
+    claim_now,
+    edit_ledger,
+    flip,
     forge,
     on_file,
     record_of,
@@ -190,7 +195,36 @@ def ledger() -> Iterator[tuple[str, Tampering]]:
     yield "remove the ledger and every record", remove
 
 
+def forge_result(project: Path, stage: str, out: str) -> Path:
+    """Put a result that no run made everywhere without a key: the out, the lock, an unsigned record, the ledger.
+
+    Everything that knows better goes: the remote, the run cache, and the memory of this machine.
+    """
+    flip(project / out)
+    claim_now(project, out)
+    old = record_of(project, stage)
+    old.with_suffix(SIGNED).unlink()
+    made = digest_path(project / out).as_json()
+    new = forge(project, stage, lambda content: content["outputs"].update({out: made}))
+    edit_ledger(
+        project,
+        lambda entries: [
+            entry.update(record=new.stem, statement=None) for entry in entries if entry["record"] == old.stem
+        ],
+    )
+    for place in (STORE, ".dvc/cache/runs"):
+        shutil.rmtree(project / place)
+    for file in (SENT, SEEN):
+        (project / file).unlink()
+    return new
+
+
 def statements() -> Iterator[tuple[str, Tampering]]:
+    def forged(project: Path) -> str:
+        forge_result(project, "train@full", "metrics/train/full.json")
+        return f"{RECORDS}: the record is not signed by a trusted key, unlike others (train@full)"
+
+    yield "forge a result without a key", forged
     for name, harm, word in (
         ("delete", Path.unlink, "deleted"),
         ("edit", lambda path: replace(path, '"sig": "', '"sig": "A'), "edited"),
