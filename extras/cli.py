@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from evidence.verbs import cli as verbs
+from evidence.verbs.elsewhere import rooted
 from extras.publish.cli import publish
 from extras.records import cli as records
 from extras.why import cli as influence
@@ -37,6 +38,7 @@ def record(
 
 app.command(rich_help_panel=PANEL)(influence.why)
 app.command(rich_help_panel=PANEL)(publish)
-for group in (verbs.app, records.app, influence.app):
+for group in (verbs.app, rooted(records.app), rooted(influence.app)):
     lineage.add_typer(group)
+rooted(lineage)
 app.add_typer(lineage, name="lineage", rich_help_panel=PANEL)

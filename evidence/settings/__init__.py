@@ -1,7 +1,7 @@
 """The facts that a project tells the audit, in ``evidence.toml``. Without the file every key has a neutral default.
 
 The file is the only place that names folders and commands of one project. It is read once, when this module is
-imported: from the current folder or, without one there, from the folder above this package.
+imported: from the current folder or, if that is no project of DVC either, from the folder above this package.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def read_settings(*folders: Path) -> Settings:
     return Settings()
 
 
-SETTINGS = read_settings(Path(), Path(__file__).resolve().parents[2])
+SETTINGS = read_settings(Path(), *([] if Path("dvc.yaml").exists() else [Path(__file__).resolve().parents[2]]))
 STATE = Path(f".{SETTINGS.name}")
 """The folder for records and for what this machine remembers."""
 PREFIX = f"{SETTINGS.name.upper()}_"

@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from evidence.formats.export import Format
-from evidence.settings import SETTINGS
 from evidence.verbs import completion
+from evidence.verbs.elsewhere import rooted
 from ground.io import DataError, PathfinderError
 from ground.show import AsJson, show, table
 from ground.text import printable
@@ -86,6 +86,7 @@ def void(
 ) -> None:
     """Declare an unsigned entry of a remote's log void, with the key of this user."""
     from evidence.remote.guard import void
+    from evidence.settings import SETTINGS
 
     if not (entry.isascii() and entry.isdecimal()):
         raise DataError(
@@ -260,3 +261,6 @@ def render(
 def _require_file(output: Path | None) -> None:
     if output is not None and output.is_dir():
         raise DataError(f"{output}: is a folder; give --output the name of a file in it")
+
+
+rooted(app)

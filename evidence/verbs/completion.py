@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from evidence.dvc.pipeline import Stage, read_pipelines
 from ground.io import PathfinderError
 from ground.show import offered
+
+if TYPE_CHECKING:
+    from evidence.dvc.pipeline import Stage
 
 
 def stages(incomplete: str) -> list[str]:
@@ -40,5 +43,7 @@ def _outs(found: dict[str, Stage]) -> Iterable[str]:
 
 def _pipeline() -> dict[str, Stage]:
     with suppress(PathfinderError, OSError):
+        from evidence.dvc.pipeline import read_pipelines  # reads the settings, which --root may choose
+
         return read_pipelines(Path())
     return {}

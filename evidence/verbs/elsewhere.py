@@ -1,0 +1,89 @@
+"""The option ``--root`` of every verb: read a folder that is not trusted with this program, and run nothing of it.
+
+``sys.path`` and ``PATH`` may name the folder, or places relative to the current one. ``closed`` removes the former and
+makes the others absolute before the folder becomes the current one.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import chdir
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ground.io import DataError
+from ground.text import printable
+
+Root = Annotated[
+    Path | None,
+    typer.Option(
+        "--root",
+        metavar="DIR",
+        help="The project's folder (default: this one), read with the code of this program only.",
+    ),
+]
+
+
+def rooted(app: typer.Typer) -> typer.Typer:
+    """Add ``--root`` to the verbs of ``app``, for which files of the user's (of type ``Path``) stay where they are."""
+    for command in app.registered_commands:
+        if command.callback is not None:
+            command.callback = _rooted(command.callback)
+    return app
+
+
+def _rooted(verb: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(verb)
+    def run(root: Path | None, **given: Any) -> Any:
+        if root is None:
+            return verb(**given)
+        try:
+            folder = closed(root)
+            with chdir(folder):
+                import evidence.settings  # noqa: F401 - the folder's
+        except DataError as error:
+            print(f"error: {printable(str(error))}", file=sys.stderr)
+            raise typer.Exit(2) from error
+        given = {name: _from_here(value) for name, value in given.items()}
+        with chdir(folder):
+            return verb(**given)
+
+    signature = inspect.signature(verb, eval_str=True)
+    option = inspect.Parameter("root", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Root)
+    run.__signature__ = signature.replace(parameters=[*signature.parameters.values(), option])  # type: ignore[attr-defined]
+    return run
+
+
+def _from_here(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_from_here(each) for each in value]
+    return value.absolute() if isinstance(value, Path) else value
+
+
+def closed(root: Path) -> Path:
+    """The folder ``root``, from which this process imports and starts nothing from now on.
+
+    Raises ``DataError`` if it is no folder, or if a module of this process comes from it.
+    """
+    folder = root.resolve()
+    if not folder.is_dir():
+        raise DataError(f"{root}: no such folder; name the folder of a project with --root")
+    for name, module in list(sys.modules.items()):
+        if (file := getattr(module, "__file__", None)) and Path(file).resolve().is_relative_to(folder):
+            message = f"this program loaded {name} from the folder of --root; use a program that is installed elsewhere"
+            raise DataError(f"{file}: {message}")
+    sys.path[:] = _outside(folder, sys.path)
+    os.environ["PATH"] = os.pathsep.join(_outside(folder, os.get_exec_path()))
+    return folder
+
+
+def _outside(folder: Path, names: Iterable[str]) -> list[str]:
+    """The places that are not below ``folder``, as absolute paths."""
+    places = [Path(name).absolute() for name in names]
+    return [str(place) for place in places if not place.resolve().is_relative_to(folder)]
