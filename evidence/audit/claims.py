@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from evidence.audit.findings import Finding, Level
+from evidence.audit.findings import Finding, Level, listed
 from evidence.audit.workspace import Workspace
 from evidence.dvc import history
 from evidence.dvc.history import Locked
@@ -22,6 +22,8 @@ from evidence.record.reading import Record
 from evidence.settings import SETTINGS
 from ground.hashing import Digest
 
+RECORDER = __name__.partition(".")[0]
+"""The folder of the recorder, which is part of the code of every stage made by ``@stage``."""
 NONE = "nothing"
 """The value of a key that a witness does not have."""
 _LONGEST = 60
@@ -52,6 +54,12 @@ class Claims:
         for path, md5 in self.stage.outs.items():
             yield from self._path(path, md5, "output")
         yield from self._sha256()
+
+    def changed_code(self) -> list[str]:
+        """The files of code that are not, or not as, the record has them."""
+        code = self.record.content["code"] if self.record else {}
+        now = {path: self.workspace.digest(path) for path in code}
+        return [path for path, entry in code.items() if (found := now[path]) is None or found.md5 != entry["md5"]]
 
     def _definition(self, defined: Stage) -> Iterator[Finding]:
         if self.made_once:
@@ -192,6 +200,19 @@ class Claims:
                 if found is not None and found.md5 == entry["md5"] and found.sha256 != entry["sha256"]:
                     message = f"sha256 is {found.sha256}, the record of the run has {entry['sha256']}, with one md5"
                     yield self._finding(path, message, cause="sha256")
+
+    def code(self, changed: list[str]) -> Iterator[Finding]:
+        """The ``changed`` code that no dependency covers; a newer recorder in git does not change a result."""
+        changed = [path for path in changed if not any(history.overlap(path, d) for d in self.stage.deps)]
+        newer = [path for path in changed if path.startswith(f"{RECORDER}/") and self.workspace.is_committed(path)]
+        if newer:
+            message = f"later commits changed files of the recorder since the run: {listed(newer)}"
+            yield self._finding(RECORDER, message, "note")
+        for path in (path for path in changed if path not in newer):
+            message = (
+                "is not the code that the run recorded, and no dependency covers it; restore it, or `dvc repro -f`"
+            )
+            yield self._finding(path, message, "note" if self.made_once else "error")
 
     def _recorded(self, path: str) -> str | None:
         return (self.record.inputs | self.record.outputs).get(path) if self.record else None

@@ -12,6 +12,7 @@ from evidence.record.environment import git, hidden_edits
 from ground.hashing import Digest, digest_path
 from ground.io import DataError
 from ground.settings import read_yaml
+from ground.show import counted
 
 
 class Workspace:
@@ -23,6 +24,7 @@ class Workspace:
         self.params = cache(lambda file: read_yaml(root / file))
         self.is_tracked = cache(lambda path: bool(git("ls-files", "--", path, root=root)))
         self.has_commit = cache(self._has_commit)
+        self.is_committed = cache(self._is_committed)
 
     def links(self, path: str) -> list[str]:
         """The symbolic links at ``path``, above it (below the root) and inside it."""
@@ -36,21 +38,24 @@ class Workspace:
         """Where a symbolic link points."""
         return (self.root / link).readlink().as_posix()
 
-    def state_of_commit(self) -> str:
-        """The commit and the number of uncommitted changes, in words."""
+    def state_of_commit(self, runs: Iterable[str] = (), code: int = 0) -> str:
+        """The commit, uncommitted changes, and what is newer than the ``runs``: commits and ``code`` files."""
         commit = git("rev-parse", "HEAD", root=self.root)
         if commit is None:
             return "no git repository"
         status = git("status", "--porcelain=v1", "-z", "--no-renames", root=self.root) or ""
         changed = [*(entry[3:] for entry in status.split("\0") if entry), *hidden_edits(self.root)]
-        return f"commit {commit[:12]} {f'with uncommitted changes: {listed(changed)}' if changed else 'clean'}"
+        counts = [int(git("rev-list", "--count", f"{run}..HEAD", root=self.root) or 0) for run in runs]
+        later = f", {counted(max(counts), 'commit')} after the runs" if any(counts) else ""
+        later += f", {counted(code, 'code file')} changed since" if code else ""
+        return f"commit {commit[:12]} {f'with uncommitted changes: {listed(changed)}' if changed else 'clean'}{later}"
 
     def _digest(self, path: str) -> Digest | None:
         place = self.root / path
         return digest_path(place) if place.is_file() or place.is_dir() else None  # a pipe would block the reader
 
-    def is_committed(self, path: str) -> bool:
-        """True if HEAD has a file with these bytes at this path; true outside a repository."""
+    def _is_committed(self, path: str) -> bool:
+        """True if HEAD has a file with these bytes at this path, or neither has one; true outside a repository."""
         if git("rev-parse", "HEAD", root=self.root) is None:
             return True
         return git("rev-parse", f"HEAD:./{path}", root=self.root) == git("hash-object", "--", path, root=self.root)

@@ -163,7 +163,7 @@ def check(
         [checker.signers[name] for name in main if checker.signers.get(name)],
         checker.read,
         checker.not_read,
-        checker.workspace.state_of_commit(),
+        checker.workspace.state_of_commit(checker.commits, len(checker.code)),
         f"no outputs are here; {SETTINGS.remedies.missing}" if none else "",
     )
 
@@ -196,6 +196,9 @@ class _Checker:
         self.records: dict[str, list[Record]] = {}
         self.signers: dict[str, list[str]] = {}
         """The trusted keys that signed the record of each stage that has one."""
+        self.commits: set[str] = set()
+        self.code: set[str] = set()
+        """The commits of the recorded runs, and the files of their code that are different now."""
 
     def findings(self) -> Iterator[Finding]:
         """Every difference in the chosen stages, several for one cause."""
@@ -229,6 +232,8 @@ class _Checker:
         own = [record for record in records if record.path.is_relative_to(self.root / RECORDS)]
         yield from tampered_journals(stage, own, self.root)  # the journals of other machines are not here
         if record is not None and record.made(stage):
+            self.code.update(changed := claims.changed_code())
+            yield from claims.code(changed)
             yield from around(record, stage)
             yield from self._commit(record, stage)
             yield from self._signed(stage, record)
@@ -239,6 +244,8 @@ class _Checker:
 
     def _commit(self, record: Record, stage: Locked) -> Iterator[Finding]:
         commit = record.content["git"]["commit"]
+        if commit is not None:
+            self.commits.add(commit)
         if commit is not None and not self.workspace.has_commit(commit):
             message = f"no branch or tag has commit {commit[:12]} of the run; fetch it, or run the pipeline again"
             yield Finding(RECORDS.as_posix(), message, "note", (stage.name,))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from evidence.record.signing import KEY_FILE, TRUSTED, own_key, public_pem
 from evidence.verbs.check import check
 from ground.hashing import digest_path
 from ground.io import DataError
-from tests.support.miniature import dvc
+from tests.support.miniature import GIT, dvc
 
 
 def errors(project: Path, path: str | None = None) -> list[str]:
@@ -70,6 +71,21 @@ def test_a_check_of_all_commits_refuses_what_it_does_not_do(
     result = command(project, monkeypatch, "--all-commits", *words)
     assert result.exit_code == 2
     assert "takes no path and no option but --json" in " ".join(result.stderr.split())
+
+
+def test_a_newer_recorder_is_a_note_and_the_summary_counts_commits_and_code(project: Path) -> None:
+    assert check(None, project).summary().endswith("with uncommitted changes: dvc.lock")
+    for name in ("evidence/record/record.py", "evidence/record/stage.py"):
+        (project / name).write_text("# newer\n")
+    for words in (["add", "-A"], ["commit", "-qm", "later"]):
+        subprocess.run([*GIT, *words], cwd=project, check=True)
+    report = check(None, project)
+    assert list(map(str, report.findings)) == [
+        "note: evidence: later commits changed files of the recorder since the run: evidence/record/record.py, "
+        "evidence/record/stage.py (download, train@full, train@plain)"
+    ]
+    assert report.summary().startswith("SOUND: ")
+    assert report.summary().endswith(" clean, 1 commit after the runs, 2 code files changed since")
 
 
 def test_one_cause_is_one_finding_with_its_consumers(project: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,6 +13,7 @@ import yaml
 
 from ground.hashing import digest_path
 from tests.evidence.tampering.edits import STAGES, Tampering, claim_now, edit_lock, entry, flip, replace
+from tests.support.miniature import GIT
 
 
 def in_lock(stage: str, path: str, key: str, value: Any, expected: str) -> Tampering:
@@ -106,6 +108,24 @@ def together() -> Iterator[tuple[str, Tampering]]:
             return f"{name}: md5 is"
 
         yield f"{name} and the lock", output
+
+    for name, harm in (
+        ("stages/__init__.py", lambda path: path.write_text("import os\n")),
+        ("pathfinder/__init__.py", lambda path: path.write_text("import os\n")),
+        ("stages/__init__.py", Path.unlink),
+        ("evidence/record/record.py", flip),
+    ):
+        for is_committed in (False, True) if name.startswith(("stages", "pathfinder")) else (False,):
+
+            def code(project: Path, name: str = name, harm: Any = harm, is_committed: bool = is_committed) -> str:
+                """Code that every stage runs, but no dependency covers."""
+                harm(project / name)
+                if is_committed:
+                    subprocess.run([*GIT, "commit", "-qam", "later"], cwd=project, check=True)
+                return f"{name}: is not the code that the run recorded"
+
+            what = "delete" if harm is Path.unlink else "change"
+            yield f"{what} {name}{' and commit' if is_committed else ''}", code
 
     def one_consumer(project: Path) -> str:
         flip(project / "artifacts/raw/corpus/one.txt")
