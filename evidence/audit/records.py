@@ -186,12 +186,25 @@ def trusted_keys(root: Path, files: Iterable[Path] = ()) -> dict[str, bytes]:
     return keys
 
 
+def why_trusted(workspace: Workspace, keys: Iterable[str], files: Iterable[Path] = ()) -> dict[str, str]:
+    """Who each trusted key belongs to, and since when it is trusted: by ``files``, by a commit, or as this user's."""
+    found = {key_id(file.read_bytes()): f"{file.stem} (--key {file})" for file in files}
+    for path, name in _trusted_files(workspace):
+        found.setdefault(key_id(path.read_bytes()), f"{path.stem} ({name} {workspace.since(name)})")
+    return {key: found.get(key, "this user's own key") for key in keys}
+
+
+def _trusted_files(workspace: Workspace) -> Iterator[tuple[Path, str]]:
+    """The files of trusted keys with their paths from the root; a folder elsewhere has its full path."""
+    for path in sorted((workspace.root / TRUSTED).glob("*.pem")):
+        yield path, (path.relative_to(workspace.root) if path.is_relative_to(workspace.root) else path).as_posix()
+
+
 def planted_keys(workspace: Workspace) -> Iterator[Finding]:
     """The trusted keys and the settings that git does not hold: they decide what a check trusts and reads."""
     if (workspace.root / FILE).exists() and not workspace.is_committed(FILE.as_posix()):
         yield Finding(FILE.as_posix(), "has changes that git does not hold; commit them, or restore it from git")
-    for path in sorted((workspace.root / TRUSTED).glob("*.pem")):
-        name = path.relative_to(workspace.root).as_posix()
+    for _, name in _trusted_files(workspace):
         if not workspace.is_committed(name):
             yield Finding(name, "is a trusted key that git does not hold; commit it, or delete it")
 

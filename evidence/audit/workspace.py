@@ -60,6 +60,13 @@ class Workspace:
             return True
         return git("rev-parse", f"HEAD:./{path}", root=self.root) == git("hash-object", "--", path, root=self.root)
 
+    def since(self, path: str) -> str:
+        """The commit that gave a file of HEAD its bytes, in words."""
+        blob = git("hash-object", "--", path, root=self.root) or ""
+        words = ("log", "-1", "--format=since commit %h of %as by %an", f"--find-object={blob.strip()}", "--", path)
+        found = git(*words, root=self.root) if self.is_committed(path) else None
+        return (found or "").strip() or "in no commit"
+
     def _has_commit(self, commit: str) -> bool:
         """True if a commit belongs to the history of HEAD, a branch or a tag; true outside a repository."""
         if git("rev-parse", "HEAD", root=self.root) is None:

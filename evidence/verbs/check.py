@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ from evidence.audit.records import (
     tampered_records,
     trusted_keys,
     unreproducible,
+    why_trusted,
     witness,
 )
 from evidence.audit.workspace import Workspace, refuse_pipes
@@ -45,8 +46,8 @@ EXIT: dict[Verdict, int] = {"SOUND": 0, "ALTERED": 1, "UNREADABLE": 2, "UNSIGNED
 class Report:
     """The findings, and what was covered: stages of dvc.yaml and those with a record, places read and not read.
 
-    ``signers`` are the trusted keys that signed the record of each attested stage. ``unreadable`` says why no verdict
-    about the outs is possible; it is empty if one is.
+    ``signers`` are the trusted keys that signed the record of each attested stage, and ``names`` says why each key is
+    trusted. ``unreadable`` says why no verdict about the outs is possible; it is empty if one is.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -57,6 +58,7 @@ class Report:
     not_read: list[str] = field(default_factory=list)
     commit: str = ""
     unreadable: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def attested(self) -> int:
@@ -85,7 +87,7 @@ class Report:
             ],
             "stages": self.stages,
             "attested": self.attested,
-            "keys": sorted({key for names in self.signers for key in names}),
+            "keys": self._keys(),
             "read": self.read,
             "not read": self.not_read,
             "state": self.commit,
@@ -116,12 +118,14 @@ class Report:
         ]
 
     def _signed(self) -> str:
-        """How many keys attest, and how many further records no trusted key signed."""
-        keys = len({key for names in self.signers for key in names})
-        by = f" by {counted(keys, 'key')}" if keys else ""
-        return by + (
+        """Who attests, and how many further records no trusted key signed."""
+        by = ", ".join(self.names.get(key, f"key {key[:12]}") for key in self._keys())
+        return (f" by {by}" if by else "") + (
             f" ({more} recorded, but not signed by a trusted key)" if (more := self.recorded - self.attested) else ""
         )
+
+    def _keys(self) -> list[str]:
+        return sorted({key for keys in self.signers for key in keys})
 
 
 def check(
@@ -165,6 +169,7 @@ def check(
         checker.not_read,
         checker.workspace.state_of_commit(checker.commits, len(checker.code)),
         f"no outputs are here; {SETTINGS.remedies.missing}" if none else "",
+        why_trusted(checker.workspace, checker.keys, keys),
     )
 
 

@@ -27,7 +27,7 @@ PRETRAINED = "artifacts/pretraining/quickstart/shipped/corpus"
 """The out that data/corpus is a copy of."""
 NOTE = "note: .pathfinder/lineage: no record of the run in dvc.lock (world)"
 """The note of every check: nobody has the record of the run that made the shipped data."""
-SOUND = "SOUND: 2 of 2 stages attested by 1 key; workspace, cache, remote storage read; no git repository"
+SOUND = "SOUND: 2 of 2 stages attested by this user's own key; workspace, cache, remote storage read; no git repository"
 """The summary of a check of the project as it was written."""
 _MAIN: dict[str, dict[str, Any]] = {
     "download": {"cmd": "python -m stages.download", "deps": [DATA], "outs": [RAW]},

@@ -44,7 +44,7 @@ def test_a_sound_run_ends_with_what_was_read(made: Path, monkeypatch: pytest.Mon
     result = command(made, monkeypatch)
     assert result.exit_code == 0
     (line,) = result.output.splitlines()
-    assert line.startswith("SOUND: 3 of 3 stages attested by 1 key; workspace, cache read; commit ")
+    assert line.startswith("SOUND: 3 of 3 stages attested by this user's own key; workspace, cache read; commit ")
 
 
 def test_the_exit_status_tells_tampering_from_a_check_that_was_not_possible(
@@ -53,7 +53,9 @@ def test_the_exit_status_tells_tampering_from_a_check_that_was_not_possible(
     (project / "models/full/weights.txt").write_text("better weights")
     result = command(project, monkeypatch)
     assert result.exit_code == 1
-    assert result.output.splitlines()[-1].startswith("ALTERED: 1 difference; 3 of 3 stages attested by 1 key; ")
+    assert result.output.splitlines()[-1].startswith(
+        "ALTERED: 1 difference; 3 of 3 stages attested by this user's own key; "
+    )
     assert command(project, monkeypatch, "models/plain").exit_code == 0
     (project / "dvc.lock").unlink()
     result = command(project, monkeypatch)
@@ -257,9 +259,28 @@ def test_records_of_another_key_are_attested_when_it_is_named(
     assert not (tmp_path / "reader.pem").exists()
     report = check(None, project, strict=True, keys=[public])
     assert report.findings == []
-    assert report.summary().startswith("SOUND: 3 of 3 stages attested by 1 key; ")
-    (project / TRUSTED).mkdir(parents=True)
-    (project / TRUSTED / "runner.pem").write_bytes(public.read_bytes())
-    assert "3 of 3 stages attested by 1 key" in check(None, project).summary()
+    assert report.summary().startswith(f"SOUND: 3 of 3 stages attested by runner (--key {public}); ")
+    key = project / TRUSTED / "runner.pem"
+    key.parent.mkdir(parents=True)
+    key.write_bytes(public.read_bytes())
+    assert f"attested by runner ({TRUSTED}/runner.pem in no commit); " in check(None, project).summary()
     with pytest.raises(DataError, match=r"none\.pem: cannot be read"):
         check(None, project, keys=[tmp_path / "none.pem"])
+
+
+def test_a_key_is_named_with_the_commit_that_put_it_in_place(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that someone swapped for their own under a known name would attest forged runs as before."""
+    key, own = project / TRUSTED / "gpu.pem", public_pem(own_key().public_key())
+    key.parent.mkdir(parents=True)
+    for author, content in (("A. Honest", b"another key"), ("M. Allory", own), ("A. Honest", None)):
+        if content is None:
+            (project / "later.txt").touch()
+        else:
+            key.write_bytes(content)
+        subprocess.run([*GIT, "add", "-A"], cwd=project, check=True)
+        subprocess.run([*GIT, "commit", "-qm", "change", "--author", f"{author} <a@b.c>"], cwd=project, check=True)
+    commit = subprocess.check_output([*GIT, "log", "-1", "--skip=1", "--format=%h of %as"], cwd=project, text=True)
+    named = f"gpu ({TRUSTED}/gpu.pem since commit {commit.strip()} by M. Allory)"
+    assert f"SOUND: 3 of 3 stages attested by {named}; " in check(None, project).summary()
+    shutil.rmtree(project / ".git")
+    assert f"attested by gpu ({TRUSTED}/gpu.pem in no commit); " in check(None, project).summary()

@@ -67,7 +67,11 @@ def test_a_stage_that_a_lock_lacks_is_named_and_its_files_are_not_looked_for(sma
     text = "error: dvc.lock: lacks stages that dvc.yaml defines: they never ran, or were removed from it (train)"
     assert found(small) == found(small, MODEL) == [text]
     assert found(small, RAW) == []
-    assert check(None, small).summary().startswith("ALTERED: 1 difference; 1 of 2 stages attested by 1 key; ")
+    assert (
+        check(None, small)
+        .summary()
+        .startswith("ALTERED: 1 difference; 1 of 2 stages attested by this user's own key; ")
+    )
 
 
 def test_an_input_without_an_origin_is_named(small: Path) -> None:

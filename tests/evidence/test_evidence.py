@@ -85,7 +85,11 @@ def test_records_without_a_trusted_signature_are_notes_and_with_strict_or_next_t
     assert check(None, small).summary().startswith("UNSIGNED: 0 of 2 stages attested (1 recorded, but not signed")
     add_record(small, "download")
     assert found(small) == [f"error: {text}, unlike others (train)"]
-    assert check(None, small).summary().startswith("ALTERED: 1 difference; 1 of 2 stages attested by 1 key (1 ")
+    assert (
+        check(None, small)
+        .summary()
+        .startswith("ALTERED: 1 difference; 1 of 2 stages attested by this user's own key (1 ")
+    )
     assert found(small, RAW) == []
 
 
@@ -109,7 +113,8 @@ def test_a_key_is_trusted_if_it_is_named(small: Path, tmp_path: Path, monkeypatc
     public.write_bytes(public_pem(own_key().public_key()))
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "none.pem"))
     assert check(None, small).summary().startswith("UNSIGNED: 0 of 2 stages attested (2 recorded, ")
-    assert check(None, small, keys=[public]).summary() == SOUND
+    named = f"public (--key {public})"
+    assert check(None, small, keys=[public]).summary() == SOUND.replace("this user's own key", named)
 
 
 def test_an_edited_statement_is_an_error_and_its_stage_not_attested(small: Path) -> None:

@@ -72,4 +72,4 @@ def test_the_audit_works_without_dvc_and_prefect(made: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=made, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 of 2 stages attested by 1 key" in done.stdout
+    assert "2 of 2 stages attested by this user's own key" in done.stdout

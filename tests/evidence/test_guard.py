@@ -74,7 +74,7 @@ def test_pull_restores_and_attests_every_stage(clone: Path, project: Path, monke
         assert (clone / path).read_bytes() == (project / path).read_bytes()
     report = check(None, clone, strict=True, remote="full")
     assert report.findings == []
-    assert report.summary().startswith("3 of 3 stages attested by 1 key; ")
+    assert report.summary().startswith("SOUND: 3 of 3 stages attested by this user's own key; ")
     assert report.summary().endswith(" clean")
     assert "dvc.lock: is the run's" in list(restored.lines())
     assert dvc(clone, "status") == "Data and pipelines are up to date.\n"
@@ -241,7 +241,7 @@ def test_another_user_names_the_public_key(clone: Path, tmp_path: Path, monkeypa
     assert restore.pull(clone, [key]).stages == 3
     report = check(None, clone, strict=True, keys=[key], remote="quick")
     assert report.findings == []
-    assert report.summary().startswith("3 of 3 stages attested by 1 key; ")
+    assert report.summary().startswith(f"SOUND: 3 of 3 stages attested by runner (--key {key}); ")
     assert {finding.level for finding in check(None, clone, strict=True).findings} >= {"error"}
 
 

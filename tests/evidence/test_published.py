@@ -44,7 +44,7 @@ def test_records_from_a_bucket_attest_every_stage(bucket: Path) -> None:
     report = check(None, bucket, strict=True)
     assert report.findings == []
     assert report.summary().startswith(
-        "SOUND: 3 of 3 stages attested by 1 key; workspace, cache, evidence of remote far read; "
+        "SOUND: 3 of 3 stages attested by this user's own key; workspace, cache, evidence of remote far read; "
     )
 
 

@@ -18,9 +18,9 @@ def report(*findings: Finding, signers: tuple[list[str], ...] = (), not_read: tu
     ("signers", "signed"),
     [
         ((), "UNSIGNED: 0 of 4 stages attested (3 recorded, but not signed by a trusted key)"),
-        ((["a"],), "UNSIGNED: 1 of 4 stages attested by 1 key (2 recorded, but not signed by a trusted key)"),
-        ((["a"], ["a"], ["b"]), "UNSIGNED: 3 of 4 stages attested by 2 keys"),
-        ((["a"], ["a"], ["a"], ["a", "b"]), "SOUND: 4 of 4 stages attested by 2 keys"),
+        ((["a"],), "UNSIGNED: 1 of 4 stages attested by key a (2 recorded, but not signed by a trusted key)"),
+        ((["a"], ["a"], ["b"]), "UNSIGNED: 3 of 4 stages attested by key a, key b"),
+        ((["a"], ["a"], ["a"], ["a", "b"]), "SOUND: 4 of 4 stages attested by key a, key b"),
     ],
 )
 def test_the_summary_says_how_many_records_are_signed(signers: tuple[list[str], ...], signed: str) -> None:
@@ -43,7 +43,7 @@ def test_a_report_counts_differences_and_is_a_json_value() -> None:
     one = report(wrong, Finding("z", "is odd", "note"), signers=(["b"], ["a", "b"]), not_read=("far", "farther"))
     assert one.errors == [wrong]
     summary = (
-        "ALTERED: 1 difference; 2 of 4 stages attested by 2 keys (1 recorded, but not signed by a trusted key); "
+        "ALTERED: 1 difference; 2 of 4 stages attested by key a, key b (1 recorded, but not signed by a trusted key); "
         "workspace, cache read; not read: far, farther; commit 0"
     )
     assert one.summary() == summary

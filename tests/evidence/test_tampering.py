@@ -107,7 +107,7 @@ def test_an_untouched_run_is_sound(finished: Path) -> None:
     assert report is not None
     assert report.findings == []
     assert report.summary().startswith(
-        "SOUND: 3 of 3 stages attested by 1 key; workspace, cache, remote storage read; commit "
+        "SOUND: 3 of 3 stages attested by this user's own key; workspace, cache, remote storage read; commit "
     )
     assert report.summary().endswith(" clean, 1 commit after the runs")
 
@@ -242,7 +242,7 @@ def test_a_clone_of_git_and_a_far_remote_is_attested_by_what_it_fetches(tree: Pa
     report = check(None, clone, strict=True)
     assert report.findings == []
     assert report.summary().startswith(
-        "SOUND: 3 of 3 stages attested by 1 key; workspace, cache, evidence of remote storage"
+        "SOUND: 3 of 3 stages attested by this user's own key; workspace, cache, evidence of remote storage"
     )
     assert fetch(clone)[0].startswith("storage: 0 of ")
     entry_file = clone / ".pathfinder/evidence/storage/pathfinder/log/00000001.json"
@@ -260,7 +260,7 @@ def test_a_clone_restored_from_the_remote_gives_no_alarm(tree: Path, tmp_path: P
     assert report is not None
     assert "remote storage read" in report.summary()
     assert report.findings == check(None, clone, strict=True).findings == []
-    assert report.summary().startswith("SOUND: 3 of 3 stages attested by 1 key; ")
+    assert report.summary().startswith("SOUND: 3 of 3 stages attested by this user's own key; ")
     shutil.rmtree(tree / STORE / FOLDER)
     assert [finding.level for finding in check(None, clone, strict=True).findings] == ["error"]
 
