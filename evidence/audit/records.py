@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -12,11 +14,10 @@ from evidence.audit.findings import Finding
 from evidence.audit.workspace import Workspace
 from evidence.dvc.history import Locked
 from evidence.record.identity import LOCKS
-from evidence.record.ledger import LEDGER, RECORDS, file_of, read_ledger
+from evidence.record.ledger import LEDGER, RECEIPT, RECORDS, SIGNED, file_of, head_of, read_ledger
 from evidence.record.materials import entries_of, state_of
 from evidence.record.model_signature import MODEL_SIGNATURE, model_of, verify_model
-from evidence.record.reading import Record, attesting, read_records
-from evidence.record.record import SIGNED
+from evidence.record.reading import Record, attesting, known_records, read_records
 from evidence.record.signing import (
     TRUSTED,
     Envelope,
@@ -29,7 +30,7 @@ from evidence.record.signing import (
     read_public_keys,
     verify,
 )
-from evidence.record.statement import byproducts
+from evidence.record.statement import HEAD, RECEIPT_TYPE, byproducts, is_about
 from evidence.settings import FILE
 from evidence.settings.forms import parsed
 from ground.io import DataError, parse_json, sha256_file
@@ -125,13 +126,32 @@ def entered_records(root: Path, stage: str) -> list[Record]:
 
 
 def record_of(root: Path, stage: Locked) -> Record | None:
-    """The newest record that counts as evidence and whose run is the one in the lock; ``None`` if there is none."""
-    return attesting(entered_records(root, stage.name), stage)
+    """The record that counts as evidence and whose run is the one in the lock, a signed one first; ``None`` without."""
+    return attesting(signed_first(entered_records(root, stage.name), trusted_keys(root)), stage)
 
 
-def tampered_records(root: Path) -> Iterator[Finding]:
-    """Records that were edited, and where the ledger and the records do not agree."""
+def records_of(root: Path, stage: str) -> list[Record]:
+    """The known records of a stage, newest first; of runs that made the same, those that a trusted key signed first."""
+    found = known_records(root, stage)
+    runs = {json.dumps([r.content.get("params"), r.inputs, r.outputs], sort_keys=True) for r in found}
+    return signed_first(found, trusted_keys(root)) if len(runs) < len(found) else found
+
+
+def signed_first(records: Iterable[Record], keys: Mapping[str, bytes]) -> list[Record]:
+    """The records in their order, those that a trusted key signed first: others may be planted."""
+
+    def is_signed(record: Record) -> bool:
+        with suppress(DataError):
+            return bool(signers_of(record, keys))
+        return False
+
+    return sorted(records, key=is_signed, reverse=True)
+
+
+def tampered_records(root: Path, keys: Mapping[str, bytes]) -> Iterator[Finding]:
+    """Records that were edited, and where the ledger, the records and their signed statements do not agree."""
     found: dict[tuple[str, str], Record] = {}
+    heads: dict[tuple[str, str], str | None] = {}
     for folder in sorted(path for path in (root / RECORDS).glob("*") if path.is_dir()):
         for record in read_records(root, folder.name):
             where = record.path.relative_to(root).as_posix()
@@ -141,6 +161,11 @@ def tampered_records(root: Path) -> Iterator[Finding]:
                 yield Finding(where, record.problem.removeprefix(f"{where}: "))
             elif record.content["stage"] != folder.name:
                 yield Finding(where, f"is a record of {record.content['stage']}; it was moved here")
+            else:
+                try:
+                    heads[folder.name, record.digest] = _verified(record, keys)[1]
+                except DataError as error:
+                    yield Finding(RECORDS.as_posix(), str(error), stages=(folder.name,))
             found[folder.name, record.path.stem] = record
     try:
         ledger = read_ledger(root)
@@ -157,6 +182,11 @@ def tampered_records(root: Path) -> Iterator[Finding]:
         if entry.statement is not None and (signed := statement_digest(path)) != entry.statement:
             where = path.with_suffix(SIGNED).relative_to(root).as_posix()
             yield Finding(where, f"was {'edited' if signed else 'deleted'}; the ledger names this signed statement")
+    for entry in ledger:
+        if heads.get((entry.stage, entry.record)) not in (None, entry.previous or head_of([])):
+            message = "the record was entered after another line; a line before it was removed, edited or added"
+            yield Finding(f"{LEDGER}:{entry.number}", message, stages=(entry.stage,))
+            break
     entered = {(entry.stage, entry.record) for entry in ledger}
     for name, digest in dict.fromkeys((entry.stage, entry.record) for entry in ledger):
         path = file_of(root / RECORDS / name / f"{digest}.json")
@@ -212,20 +242,40 @@ def planted_keys(workspace: Workspace) -> Iterator[Finding]:
 def signers_of(record: Record, keys: Mapping[str, bytes]) -> list[str]:
     """The names of the trusted keys that signed a record; empty if its statement is missing or signed by foreign keys.
 
-    Raises ``DataError`` if the statement was edited or is about another record, or if the signature of the model that
-    it names was edited or deleted.
+    Raises ``DataError`` if the statement was edited, is about another record or does not say what the record says, or
+    if the signature of the model that it names was edited or deleted.
     """
+    return _verified(record, keys)[0]
+
+
+def _verified(record: Record, keys: Mapping[str, bytes]) -> tuple[list[str], str | None]:
+    """Who signed a record, and the head of the ledger before it, if the statement or a receipt names one."""
     path = record.path.with_suffix(SIGNED)
     if not path.is_file():
-        return []
+        return [], None
     name = f"{path.parent.name}/{path.name}"
     payload, signers = verify(parsed(Envelope, path.read_bytes(), name), keys, name)
-    named = byproducts(parse_json(payload, name))
+    statement = parse_json(payload, name)
+    named = byproducts(statement)
     if named.get("record") != record.digest:
         raise DataError(f"{name}: is a statement about another record")
+    if record.content and not is_about(statement, record.content, record.digest):
+        raise DataError(f"{name}: does not say what its record says")
     if (expected := named.get(MODEL_SIGNATURE)) is not None:
         _verify_model(record, expected, keys)
-    return signers
+    return signers, _received(record, keys) or named.get(HEAD)
+
+
+def _received(record: Record, keys: Mapping[str, bytes]) -> str | None:
+    """The head of this machine's ledger before a record of another machine, according to its receipt."""
+    path = record.path.with_suffix(RECEIPT)
+    if not path.is_file():
+        return None
+    envelope = parsed(Envelope, path.read_bytes(), path.name)
+    payload, signers = verify(envelope, keys, path.name)
+    receipt = parse_json(payload, path.name)
+    is_own = signers and envelope.payload_type == RECEIPT_TYPE and receipt.get("record") == record.digest
+    return str(receipt.get(HEAD)) if is_own else None
 
 
 def _verify_model(record: Record, expected: str, keys: Mapping[str, bytes]) -> None:

@@ -13,13 +13,13 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from evidence.audit.records import records_of
 from evidence.audit.sources import RAW, sources_of
 from evidence.dvc import history
 from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.formats.artefacts import Artefact, artefacts, on_disk
-from evidence.record.ledger import RECORDS
-from evidence.record.reading import Record, attesting, known_records
-from evidence.record.record import SIGNED
+from evidence.record.ledger import RECORDS, SIGNED
+from evidence.record.reading import Record, attesting
 from evidence.record.signing import Envelope
 from evidence.settings import SETTINGS
 from evidence.settings.forms import parsed
@@ -187,7 +187,7 @@ def read_lineage(root: Path = Path("."), target: str | None = None, needs_record
     runs, unrecorded = [], []
     for name in producers_first(chosen):
         stage = chosen[name]
-        if record := attesting(known_records(root, name), stage):
+        if record := attesting(records_of(root, name), stage):
             runs.append(Run(root, stage, record))
         else:
             unrecorded.append(stage)

@@ -1,7 +1,8 @@
 """The ledger: one line per record of this machine, each with the sha256 of the line before it.
 
 A record that is deleted, replaced or added by hand no longer agrees with the ledger; an edited, removed or moved line
-breaks the chain. Whoever can write here can still rewrite the whole chain: only a copy elsewhere reveals that.
+breaks the chain. The signed statement of each record names the line before its own, so only the end of the chain can be
+written anew without the key.
 
 The files of a record get their names after the ledger names the record, so the ledger names every
 named file. ``file_of`` finds the files of a run that was killed in between; the next run gives them their names.
@@ -13,15 +14,21 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from evidence.record.signing import sign
+from evidence.record.statement import HEAD, RECEIPT_TYPE
 from evidence.settings import STATE
 from evidence.settings.forms import Count, Form, Sha256, parsed
 from ground.io import DataError, make_folder, open_bytes, read_json, sync, write_text
 
 RECORDS = STATE / "lineage"
 LEDGER = RECORDS / "ledger.jsonl"
+SIGNED = ".dsse"
+"""Ending of the signed statement about a record; the rest of its name is the record's."""
+RECEIPT = ".received.dsse"
+"""Ending of the signed receipt of a record that another machine's ledger entered first."""
 _NEW = ".new"
 """The end of a file's name until the ledger names its record."""
 
@@ -37,16 +44,13 @@ class Entry(Form):
 
 
 def enter(
-    stage: str,
-    record: str,
-    statement: str | None = None,
-    root: Path = Path("."),
-    files: Mapping[str, str] | None = None,
+    stage: str, record: str, make: Callable[[str], Mapping[str, str]] = lambda _: {}, root: Path = Path(".")
 ) -> None:
-    """Add a record and its signed statement, named by their sha256; stages that end at once wait for one another.
+    """Add a record, named by its sha256; stages that end at once wait for one another.
 
-    ``files`` are the files of the record to write: text by ending. A new ledger begins with the records of older
-    versions, which kept no ledger. A last line that a full disk or a loss of power cut off is removed.
+    ``make`` gives the files of the record to write, text by ending, for the head of the ledger: the sha256 of its last
+    line, or of nothing. The signed statement names the head. A new ledger begins with the records of older versions,
+    which kept no ledger. A last line that a full disk or a loss of power cut off is removed.
     """
     path = root / LEDGER
     make_folder(path.parent)
@@ -56,27 +60,47 @@ def enter(
         content = handle.read()
         handle.truncate(content.rfind(b"\n") + 1)
         lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
+        known = len(lines)
         _name_files(root, lines)
-        for ending, text in (files or {}).items():
-            write_text(root / RECORDS / stage / f"{record}{ending}{_NEW}", text)
         older = [] if lines else sorted(root.glob(f"{RECORDS}/*/*.json"), key=lambda file: file.stat().st_mtime_ns)
-        added = [(file.parent.name, file.stem, None) for file in older if file.stem != record and _has_no_schema(file)]
-        for name, digest, signed in [*added, (stage, record, statement)]:
-            previous = hashlib.sha256(lines[-1]).hexdigest() if lines else None
-            entry = {
-                "number": len(lines) + 1,
-                "stage": name,
-                "record": digest,
-                "statement": signed,
-                "previous": previous,
-            }
-            lines.append(json.dumps(entry, sort_keys=True).encode() + b"\n")
-            handle.write(lines[-1])
+        for file in older:
+            if file.stem != record and _has_no_schema(file):
+                lines.append(_line(lines, file.parent.name, file.stem, None))
+        files = make(head_of(lines))
+        for ending, text in files.items():
+            write_text(root / RECORDS / stage / f"{record}{ending}{_NEW}", text)
+        signed = files.get(SIGNED)
+        lines.append(_line(lines, stage, record, head_of([signed.encode()]) if signed is not None else None))
+        handle.write(b"".join(lines[known:]))
         handle.flush()
         os.fsync(handle.fileno())
-        if len(lines) == 1 + len(added):  # the ledger is new
+        if not known:  # the ledger is new
             sync(path.parent)
         _name_files(root, lines)
+
+
+def enter_received(stage: str, record: str, files: Mapping[str, str], root: Path = Path(".")) -> None:
+    """Add a record of another machine, whose statement names the ledger there, with a receipt that names this one.
+
+    Raises ``DataError`` if this user has no usable key.
+    """
+
+    def make(head: str) -> dict[str, str]:
+        receipt = sign(json.dumps({"record": record, HEAD: head}).encode(), RECEIPT_TYPE)
+        return {**files, RECEIPT: json.dumps(receipt) + "\n"}
+
+    enter(stage, record, make, root)
+
+
+def head_of(lines: Sequence[bytes]) -> str:
+    """The sha256 of the last line, or of nothing."""
+    return hashlib.sha256(lines[-1] if lines else b"").hexdigest()
+
+
+def _line(lines: Sequence[bytes], stage: str, record: str, statement: str | None) -> bytes:
+    entry = {"number": len(lines) + 1, "stage": stage, "record": record, "statement": statement}
+    entry["previous"] = head_of(lines) if lines else None
+    return json.dumps(entry, sort_keys=True).encode() + b"\n"
 
 
 def file_of(path: Path) -> Path:

@@ -31,21 +31,19 @@ from evidence.record.environment import (
     peak_rss_bytes,
 )
 from evidence.record.identity import LOCKS, code_of, is_code
-from evidence.record.ledger import enter
+from evidence.record.ledger import SIGNED, enter
 from evidence.record.materials import Journals, unlisted_modules, unlocked_packages
 from evidence.record.model_signature import MODEL_SIGNATURE, model_of, sign_model
 from evidence.record.processes import report_as, reports
 from evidence.record.schema import SCHEMA
 from evidence.record.signing import sign
-from evidence.record.statement import PAYLOAD_TYPE, statement_of
+from evidence.record.statement import HEAD, PAYLOAD_TYPE, statement_of
 from evidence.settings import PREFIX, SETTINGS, STATE
 from ground.hashing import digest_path
 from ground.io import DataError, TransientError
 from ground.recording import NOTES
 from ground.settings import read_yaml
 
-SIGNED = ".dsse"
-"""Ending of the signed statement about a record; the rest of its name is the record's."""
 RECORDING = f"{PREFIX}RECORDING"
 """Set while a stage is recorded, so that the processes it starts do not record it again."""
 
@@ -103,20 +101,20 @@ def _recorded(stage: Stage, is_own: bool) -> Iterator[None]:
     }
     text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
     digest = _sha256(text)
-    files = {".json": text} | _signatures(record, digest)
-    enter(stage.name, digest, _sha256(files[SIGNED]) if SIGNED in files else None, files=files)
+    enter(stage.name, digest, lambda head: {".json": text} | _signatures(record, digest, head))
 
 
-def _signatures(record: dict[str, Any], digest: str) -> dict[str, str]:
+def _signatures(record: dict[str, Any], digest: str, head: str) -> dict[str, str]:
     """The signed statement about a record and the signature of the model that the run made, by their endings.
 
-    Without a usable key the run is not lost.
+    ``head`` is the head of the ledger. Without a usable key the run is not lost.
     """
     found: dict[str, str] = {}
     try:
         if (model := model_of(record)) is not None:
             found[MODEL_SIGNATURE] = _line(sign_model(*model))
-        statement = statement_of(record, digest, {ending: _sha256(text) for ending, text in found.items()})
+        others = {HEAD: head} | {ending: _sha256(text) for ending, text in found.items()}
+        statement = statement_of(record, digest, others)
         found[SIGNED] = _line(sign(json.dumps(statement, sort_keys=True).encode(), PAYLOAD_TYPE))
     except DataError as error:
         print(f"the record of {record['stage']} is not signed: {error}", file=sys.stderr)

@@ -19,6 +19,11 @@ BUILD_TYPE = f"urn:{VENDOR}:stage:v1"
 BUILDER = f"urn:{VENDOR}:recorder:v2"
 
 
+RECEIPT_TYPE = f"application/vnd.{VENDOR}.ledger-entry+json"
+HEAD = "ledger"
+"""The name by which a statement names the last line of the ledger before the record's own."""
+
+
 def statement_of(record: Mapping[str, Any], digest: str, others: Mapping[str, str]) -> dict[str, Any]:
     """The statement about a record, which it names by its sha256, ``digest``, and ``others``: sha256 by name."""
     commit = record["git"]["commit"]
@@ -62,6 +67,29 @@ def byproducts(statement: Any) -> dict[str, str]:
         return {each["name"]: each["digest"]["sha256"] for each in statement["predicate"]["runDetails"]["byproducts"]}
     except (KeyError, TypeError):
         return {}
+
+
+def is_about(statement: Any, record: Mapping[str, Any], digest: str) -> bool:
+    """True if a statement says what a record says; the names of the tool and of other files may differ."""
+    others = byproducts(statement)
+    try:
+        own = statement_of(record, digest, {name: sha256 for name, sha256 in others.items() if name != "record"})
+        return _without_order(own) == _without_order(statement)
+    except (KeyError, TypeError):
+        return False
+
+
+def _without_order(statement: Any) -> str:
+    """A statement as text, without the names of the tool; it lists files in the order of the stage."""
+
+    def ordered(files: list[Any]) -> list[Any]:
+        return sorted(files, key=lambda file: json.dumps(file, sort_keys=True))
+
+    predicate = statement["predicate"]
+    definition, run = predicate["buildDefinition"], predicate["runDetails"] | {"builder": None}
+    definition = definition | {"buildType": None, "resolvedDependencies": ordered(definition["resolvedDependencies"])}
+    predicate = predicate | {"buildDefinition": definition, "runDetails": run}
+    return json.dumps(statement | {"subject": ordered(statement["subject"]), "predicate": predicate}, sort_keys=True)
 
 
 def _files(entries: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

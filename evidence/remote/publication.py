@@ -13,8 +13,8 @@ from evidence.audit.records import record_of, statement_digest
 from evidence.dvc.history import MAIN_LOCK, read_lock
 from evidence.dvc.stores import FOLDER
 from evidence.record.environment import git
+from evidence.record.ledger import SIGNED
 from evidence.record.model_signature import MODEL_SIGNATURE
-from evidence.record.record import SIGNED
 from evidence.record.signing import key_id, own_public_keys
 from evidence.remote.log import Commit, commit_manifest
 from evidence.remote.published import SENT, remember_entry, signature

@@ -23,9 +23,8 @@ from evidence.audit.objects import Objects
 from evidence.audit.records import signers_of, statement_digest
 from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.dvc.stores import FOLDER, Store
-from evidence.record.ledger import LEDGER, RECORDS, read_ledger
+from evidence.record.ledger import LEDGER, RECORDS, SIGNED, read_ledger
 from evidence.record.reading import Record, read_record
-from evidence.record.record import SIGNED
 from evidence.record.signing import Envelope, key_id, sign, verify
 from evidence.settings import SETTINGS, STATE, VENDOR
 from evidence.settings.forms import Count, Form, Md5, Sha256, parsed
@@ -122,6 +121,11 @@ class Published:
         self.void: list[Manifest] = []
         self._digests: dict[int, str] = {}
         self._read: set[tuple[str, str, str | None]] = set()
+        try:
+            ledger = read_ledger(root) or ()
+            self._ledger: dict[tuple[str, str], str | None] | None = {(e.stage, e.record): e.statement for e in ledger}
+        except DataError:  # ``tampered_records`` names the broken link
+            self._ledger = None
 
     def findings(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
         """The findings of ``chain``, and whether the store has what the newest entry names."""
@@ -258,6 +262,9 @@ class Published:
         if statement is not None and statement_digest(path) != statement:
             signed = self.objects.name(path.with_suffix(SIGNED))
             yield Finding(signed, "was edited or deleted; a manifest names this signed statement")
+        if statement is not None and (self._ledger or {}).get((stage, digest), statement) != statement:
+            message = f"names another signed statement of record {digest[:12]} than the manifest of {where}"
+            yield Finding(LEDGER.as_posix(), message, stages=(stage,))
 
     def _rolled_back(self) -> Iterator[Finding]:
         """Check that the log still has what this machine published last and what it has seen."""
@@ -283,12 +290,9 @@ class Published:
 
     def _not_entered(self, manifests: list[Manifest]) -> Iterator[Finding]:
         """Check that the ledger still names every record of at least one of the manifests."""
-        try:
-            ledger = read_ledger(self.root) or []
-        except DataError:  # ``tampered_records`` names the broken link
+        if self._ledger is None:  # ``tampered_records`` names the broken link
             return
-        entered = {(entry.stage, entry.record) for entry in ledger}
-        lost = min(([name for name in m.records.items() if name not in entered] for m in manifests), key=len)
+        lost = min(([name for name in m.records.items() if name not in self._ledger] for m in manifests), key=len)
         if lost:
             message = (
                 f"does not name record {lost[0][1][:12]} of {lost[0][0]}, which this machine published: the ledger was "

@@ -15,6 +15,7 @@ from evidence.audit.records import (
     around,
     entered_records,
     planted_keys,
+    signed_first,
     signers_of,
     tampered_journals,
     tampered_records,
@@ -220,7 +221,7 @@ class _Checker:
             yield from self._against_producers(stage, blamed)
         if any(sources.RAW in stage.outs for stage in self.chosen.values()):
             yield from sources.compared(self.workspace)
-        yield from tampered_records(self.root)
+        yield from tampered_records(self.root, self.keys)
         for objects in self.objects:
             yield from self._objects(objects)
         yield from evidence
@@ -229,7 +230,7 @@ class _Checker:
 
     def _stage(self, stage: Locked) -> Iterator[Finding]:
         records = self.records[stage.name]
-        record = witness(stage, records, self.workspace)
+        record = witness(stage, signed_first(records, self.keys), self.workspace)
         defined = self.pipeline.get(stage.name)
         claims = Claims(self.workspace, self.folders, stage, defined, record)
         yield from claims.findings()

@@ -15,13 +15,14 @@ from typing import Any
 
 from evidence.audit.claims import NONE, differing
 from evidence.audit.findings import listed
+from evidence.audit.records import records_of
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import read_pipelines, value_at
 from evidence.record.environment import FLOW_RUN, describe_environment, git
 from evidence.record.identity import LOCKS, is_code
 from evidence.record.materials import pinned
-from evidence.record.reading import Record, attesting, known_records
+from evidence.record.reading import Record, attesting
 from evidence.settings import SETTINGS
 from evidence.verbs.targets import Files, known_commit, maker_of, names_at, read_at, target_of
 from evidence.verbs.views import record_named
@@ -55,7 +56,7 @@ def sides_of(left: str, right: str | None, root: Path) -> tuple[Side, Side]:
 
     Raises ``DataError`` if a text names no side, or the sides have no stage in common.
     """
-    records = cache(lambda stage: known_records(root, stage))
+    records = cache(lambda stage: records_of(root, stage))
     one = _side(left, root, records)
     if right is None and len(one.stages) == 1:
         two = _now(next(iter(one.stages)), root, next(iter(one.records.values()), None))

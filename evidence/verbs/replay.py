@@ -28,11 +28,12 @@ from typing import Any
 
 import yaml
 
+from evidence.audit.records import records_of
 from evidence.dvc import history
 from evidence.dvc.pipeline import MAIN, read_pipelines
 from evidence.dvc.stores import listing_of
 from evidence.record.environment import FLOW_RUN, IMAGE, git, installed_packages
-from evidence.record.reading import Record, attesting, known_records
+from evidence.record.reading import Record, attesting
 from evidence.record.record import RECORDING
 from evidence.settings import SETTINGS
 from evidence.verbs.targets import Files, at
@@ -118,7 +119,7 @@ def _recorded(name: str, root: Path, revision: str | None) -> Record:
         stages = history.read_lock(folder)
         if name not in stages:
             raise DataError(f"{name}: no such stage in {history.MAIN_LOCK}; `{SETTINGS.command} list` lists them")
-        found = attesting(known_records(folder, name), stages[name])
+        found = attesting(records_of(folder, name), stages[name])
     if found is None:
         message = f"no record of the run in {history.MAIN_LOCK}; `{SETTINGS.command} list records` lists its records"
         raise DataError(f"{name}: this machine has {message}")

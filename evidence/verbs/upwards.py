@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from evidence.audit.pointers import origins_of, recomputed, shows, value_at
+from evidence.audit.records import records_of
 from evidence.audit.sources import MANIFEST, lines_about, sources_of
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.record.identity import LOCKS, is_code
-from evidence.record.reading import Record, attesting, known_records
+from evidence.record.reading import Record, attesting
 from evidence.verbs.targets import Files, Target, at, maker_of, target_of
 from ground.io import DataError, digest_of
 
@@ -109,7 +110,7 @@ class _Writer:
 
     def _run(self, stage: Locked) -> Node:
         """The stage with the record that made what the lock has."""
-        record = attesting(known_records(self.root, stage.name), stage)
+        record = attesting(records_of(self.root, stage.name), stage)
         facts: dict[str, Any] = {"stage": stage.name, "command": stage.cmd, "params": stage.params, "outs": stage.outs}
         facts |= {"code": {dep: md5 for dep, md5 in stage.deps.items() if is_code(dep)}}
         facts |= {"record": record.digest, "times": record.content["times"]} if record else {"record": None}

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evidence.audit.pointers import value_at
+from evidence.audit.records import records_of
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.stores import listing_of
 from evidence.record.identity import is_code
 from evidence.record.ledger import RECORDS
-from evidence.record.reading import Record, attesting, known_records, read_record, record_folders
+from evidence.record.reading import Record, attesting, read_record, record_folders
 from evidence.settings import SETTINGS
 from evidence.verbs.targets import Files, at, maker_of, target_of
 from ground.io import DataError
@@ -31,7 +32,7 @@ def rows_of(kind: Kind, root: Path, revision: str | None = None) -> Rows:
             return [row for stage in stages.values() for row in _out_rows(stage)]
         if kind == "runs":
             return _run_rows(read_yaml(folder / "params.yaml"), stages)
-        records = {name: known_records(folder, name) for name, stage in stages.items() if stage.cmd}
+        records = {name: records_of(folder, name) for name, stage in stages.items() if stage.cmd}
         if kind == "records":
             return [_record_row(record, stages[name]) for name, found in records.items() for record in found]
         return [_stage_row(stage, records.get(stage.name, [])) for stage in stages.values()]
@@ -107,9 +108,9 @@ def view(text: str, root: Path, revision: str | None = None) -> Any:
         return value_at(files.value(target.name), target.pointer, target.name)
     with at(root, target.revision) as folder:
         if stage := files.stages.get(target.name):
-            return _stage(stage, known_records(folder, stage.name))
+            return _stage(stage, records_of(folder, stage.name))
         if stage := maker_of(files.stages, target.name):
-            return _out(target.name, stage, files, known_records(folder, stage.name))
+            return _out(target.name, stage, files, records_of(folder, stage.name))
     return _tracked(target.name, files)
 
 

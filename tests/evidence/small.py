@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from evidence.dvc.stores import object_file
-from evidence.record.ledger import RECORDS, enter
-from evidence.record.record import SIGNED
+from evidence.record.ledger import RECORDS, SIGNED, enter
 from evidence.record.signing import sign
-from evidence.record.statement import PAYLOAD_TYPE, statement_of
+from evidence.record.statement import HEAD, PAYLOAD_TYPE, statement_of
 from evidence.verbs.check import check
 from ground.hashing import digest_path
 from ground.io import sha256_file, write_json
@@ -103,15 +103,15 @@ def add_record(folder: Path, stage: str, is_signed: bool = True, **changes: obje
     text = json.dumps(record | changes, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
     path = folder / RECORDS / stage / f"{digest}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    statement = None
-    if is_signed:
-        envelope = sign(json.dumps(statement_of(record | changes, digest, {})).encode(), PAYLOAD_TYPE)
-        path.with_suffix(SIGNED).write_text(json.dumps(envelope))
-        statement = sha256_file(path.with_suffix(SIGNED))
-    enter(stage, digest, statement, folder)
+    enter(stage, digest, partial(files_of, text, is_signed), folder)
     return path
+
+
+def files_of(text: str, is_signed: bool, head: str) -> dict[str, str]:
+    """The files of a record with this text, text by ending, that follows a head of the ledger."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    statement = json.dumps(statement_of(json.loads(text), digest, {HEAD: head}))
+    return {".json": text} | ({SIGNED: json.dumps(sign(statement.encode(), PAYLOAD_TYPE))} if is_signed else {})
 
 
 def found(root: Path, path: str | None = None, **options: Any) -> list[str]:

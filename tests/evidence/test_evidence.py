@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from evidence.record.ledger import RECORDS, enter
-from evidence.record.record import SIGNED
+from evidence.audit.records import records_of
+from evidence.record.ledger import RECEIPT, RECORDS, SIGNED, enter, enter_received
 from evidence.record.signing import KEY_FILE, own_key, public_pem
 from evidence.remote.publication import publication
 from evidence.verbs.check import check
@@ -29,6 +29,7 @@ from tests.evidence.small import (
     SOUND,
     START,
     add_record,
+    files_of,
     found,
     store,
 )
@@ -100,12 +101,14 @@ def test_a_stage_whose_record_was_removed_with_its_line_is_not_attested(small: P
     assert check(RAW, small).verdict == "SOUND"
 
 
-@pytest.mark.parametrize(("year", "is_signed"), [("2027", False), ("2025", True)])
-def test_of_several_records_of_a_run_the_newest_counts(small: Path, year: str, is_signed: bool) -> None:
+@pytest.mark.parametrize("year", ["2027", "2025"])
+def test_of_several_records_of_a_run_a_signed_one_counts(small: Path, year: str) -> None:
     """The project's own record is of 2026 and signed."""
+    (signed,) = (small / RECORDS / "train").glob("*.json")
     times = {"start": START.replace("2026", year), "end": START, "seconds": 1.0, "peak_rss_bytes": 1}
     add_record(small, "train", is_signed=False, times=times)
-    assert (found(small, MODEL) == []) is is_signed
+    assert found(small, MODEL) == []
+    assert [record.digest == signed.stem for record in records_of(small, "train")] == [True, False]
 
 
 def test_a_key_is_trusted_if_it_is_named(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,12 +186,11 @@ def status_if_killed_at(at: int, work: Callable[[], object]) -> int:
 
 def test_a_run_that_is_killed_while_it_is_recorded_gives_no_alarm(small: Path) -> None:
     (path,) = (small / RECORDS / "train").glob("*.json")
-    signed = path.with_suffix(SIGNED).read_text()
     ends: list[int] = []
     while 0 not in ends:
         text = path.read_text().replace(START, f"2025-01-01T00:00:{len(ends):02}+00:00")
-        record, statement = (hashlib.sha256(each.encode()).hexdigest() for each in (text, signed))
-        work = partial(enter, "train", record, statement, small, {".json": text, SIGNED: signed})
+        record = hashlib.sha256(text.encode()).hexdigest()
+        work = partial(enter, "train", record, partial(files_of, text, True), small)
         ends.append(status_if_killed_at(len(ends), work))
         assert found(small) == [], len(ends)
     assert len(ends) > 10
@@ -226,6 +228,21 @@ def test_a_record_that_is_here_and_in_a_remote_counts_once(small: Path) -> None:
     other = {MODEL: digest_path(small / RAW).as_json()}
     add_record(small, "train", outputs=other)
     assert len([text for text in found(small) if "not reproducible" in text]) == 1
+
+
+def test_a_record_of_another_machine_has_a_receipt_for_this_ledger(small: Path) -> None:
+    text = next((small / RECORDS / "train").glob("*.json")).read_text().replace(START, f"2025{START[4:]}")
+    record, made = hashlib.sha256(text.encode()).hexdigest(), partial(files_of, text, True)
+    enter_received("train", record, made("1" * 64), small)
+    add_record(small, "train", times={"start": f"2027{START[4:]}", "end": START, "seconds": 1.0, "peak_rss_bytes": 1})
+    assert found(small) == []
+    receipt = small / RECORDS / f"train/{record}{RECEIPT}"
+    content = receipt.read_text()
+    receipt.unlink()
+    (text,) = found(small)
+    assert text.startswith("error: .pathfinder/lineage/ledger.jsonl:3: the record was entered after another line; ")
+    receipt.write_text(content.replace('"sig": "', '"sig": "A'))
+    assert "received.dsse: " in "".join(found(small))
 
 
 def test_the_cache_is_no_remote_with_evidence(small: Path) -> None:

@@ -75,7 +75,7 @@ def test_pull_restores_and_attests_every_stage(clone: Path, project: Path, monke
     report = check(None, clone, strict=True, remote="full")
     assert report.findings == []
     assert report.summary().startswith("SOUND: 3 of 3 stages attested by this user's own key; ")
-    assert report.summary().endswith(" clean")
+    assert report.summary().endswith(" clean, 1 commit after the runs")
     assert "dvc.lock: is the run's" in list(restored.lines())
     assert dvc(clone, "status") == "Data and pipelines are up to date.\n"
     monkeypatch.chdir(clone)

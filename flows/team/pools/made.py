@@ -15,8 +15,7 @@ from typing import Any
 
 from evidence.dvc.history import MAIN_LOCK, Locked, LockEntry, locked_stage, read_stages
 from evidence.dvc.stores import FOLDER, cache_of, run_cache_entries
-from evidence.record.ledger import enter
-from evidence.record.record import SIGNED
+from evidence.record.ledger import enter_received
 from evidence.remote.fetcher import read_verified
 from evidence.remote.guard import fetch_outs
 from evidence.remote.publication import publication, send_evidence
@@ -104,8 +103,7 @@ def receive(root: Path, name: str, made: Made, address: str) -> None:
             endings = {
                 each.removeprefix(record): text.decode() for each, text in files.items() if each.startswith(record)
             }
-            signed = files.get(f"{record}{SIGNED}")
-            enter(name, record, _sha256(signed) if signed else None, root, endings)
+            enter_received(name, record, endings, root)
 
 
 def compare(root: Path, name: str, made: Made) -> None:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from evidence.record.ledger import SIGNED
 from evidence.record.reading import read_records
-from evidence.record.record import SIGNED, recorded
+from evidence.record.record import recorded
 from evidence.record.signing import KEY_FILE, Envelope, key_file, key_id, own_key, public_pem, sign, verify
 from evidence.record.statement import byproducts
 from evidence.settings.forms import validated

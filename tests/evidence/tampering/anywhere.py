@@ -15,8 +15,7 @@ import yaml
 
 from evidence.dvc.history import Locked, read_lock
 from evidence.dvc.stores import FOLDER
-from evidence.record.ledger import LEDGER
-from evidence.record.record import SIGNED
+from evidence.record.ledger import LEDGER, SIGNED
 from evidence.record.signing import KEY_FILE, sign
 from evidence.record.statement import PAYLOAD_TYPE
 from evidence.remote.published import SENT

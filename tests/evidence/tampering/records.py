@@ -15,11 +15,12 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from evidence.record.ledger import LEDGER, RECORDS
-from evidence.record.record import SIGNED
-from evidence.record.signing import TRUSTED, public_pem
+from evidence.record.ledger import LEDGER, RECORDS, SIGNED
+from evidence.record.signing import TRUSTED, public_pem, sign
+from evidence.record.statement import PAYLOAD_TYPE
 from evidence.remote.published import SEEN, SENT
 from ground.hashing import digest_path
+from ground.io import sha256_file
 from tests.evidence.tampering.edits import (
     STAGES,
     STORE,
@@ -177,6 +178,24 @@ def ledger() -> Iterator[tuple[str, Tampering]]:
 
     yield "delete a record and its line in the ledger", delete_both
 
+    for what, place, keeps_memory in (
+        ("an older record", 1, True),
+        ("an older record, and what this machine remembers", 1, False),
+        ("the first record, and what this machine remembers", 0, False),
+    ):
+
+        def chained_anew(project: Path, place: int = place, keeps_memory: bool = keeps_memory) -> str:
+            """No run in the lock made it, so nothing else names the record."""
+            (entry,) = json.loads(f"[{(project / LEDGER).read_text().splitlines()[place]}]")
+            for path in (project / RECORDS / entry["stage"]).glob(f"{entry['record']}.*"):
+                path.unlink()
+            edit_ledger(project, lambda entries: entries.pop(place))
+            for file in () if keeps_memory else (SENT, SEEN):
+                (project / file).unlink()
+            return f"{LEDGER}:{place + 1}: the record was entered after another line"
+
+        yield f"remove {what}, and chain the ledger anew", chained_anew
+
     def cut_both(project: Path) -> str:
         """The end of the chain has no successor that names it; what the machine published does."""
         lines = (project / LEDGER).read_text().splitlines(keepends=True)
@@ -219,12 +238,36 @@ def forge_result(project: Path, stage: str, out: str) -> Path:
     return new
 
 
+def signed_again(project: Path, stage: str, edit: Callable[[bytes], bytes]) -> Path:
+    """Sign an edited statement about the newest record of a stage, and let the ledger name it."""
+    path = record_of(project, stage).with_suffix(SIGNED)
+    payload = base64.b64decode(json.loads(path.read_text())["payload"])
+    rewrite(path, json.dumps(sign(edit(payload) + b" ", PAYLOAD_TYPE)))
+    statement = sha256_file(path)
+    edit_ledger(project, lambda lines: [e.update(statement=statement) for e in lines if e["record"] == path.stem])
+    return path
+
+
 def statements() -> Iterator[tuple[str, Tampering]]:
     def forged(project: Path) -> str:
         forge_result(project, "train@full", "metrics/train/full.json")
         return f"{RECORDS}: the record is not signed by a trusted key, unlike others (train@full)"
 
     yield "forge a result without a key", forged
+
+    def about_others(project: Path) -> str:
+        """A trusted key signs digests that the record does not have."""
+        path = signed_again(project, "train@full", lambda text: text.replace(b'"models/full/', b'"models/best/'))
+        return f"{path.parent.name}/{path.name}: does not say what its record says"
+
+    yield "sign a statement that differs from its record", about_others
+
+    def twice(project: Path) -> str:
+        """The statement says the same in different bytes, and the ledger names it, but the log does not."""
+        path = signed_again(project, json.loads((project / LEDGER).read_text().splitlines()[-1])["stage"], bytes.strip)
+        return f"{LEDGER}: names another signed statement of record {path.stem[:12]} than the manifest"
+
+    yield "sign a statement twice", twice
     for name, harm, word in (
         ("delete", Path.unlink, "deleted"),
         ("edit", lambda path: replace(path, '"sig": "', '"sig": "A'), "edited"),
