@@ -24,7 +24,7 @@ from pathfinder.models.tokens import save_tokenizer
 from world.abilities import sample_solutions
 from world.formats import files_of, write_corpus
 from world.recipes import PRETRAINING, load_recipe
-from world.story import Problem
+from world.story import NARROW, Language, Problem
 from world.tiny import build_tokenizer
 
 _PARTS = ("mistral", "models", "prm800k", "prmbench", "processbench", "search")
@@ -38,7 +38,7 @@ def main(
     """Run the stage."""
     recipe, folder = load_recipe(level), PRETRAINING / level
     if task == "ship":
-        collect(folder)
+        collect(folder, recipe.language)
         return
     policy = Generator(folder / "models" / "base")
 
@@ -49,21 +49,21 @@ def main(
     write_corpus(folder, recipe.corpus, solver, recipe.levels)
 
 
-def collect(level: Path) -> None:
+def collect(level: Path, language: Language = NARROW) -> None:
     """Copy the files of a level, with the tokenizer as the present code saves it, to ``shipped`` in its folder."""
     index = read_json(level / "world.json")
     with atomic_folder(level / "shipped") as folder:
         for part in _PARTS:
             shutil.copytree(level / part, folder / part)
         for model in sorted((folder / "models").iterdir()):
-            renew_tokenizer(model)
+            renew_tokenizer(model, language)
         write_json(folder / "world.json", index | {"files": files_of(folder, index["files"])})
 
 
-def renew_tokenizer(model: Path) -> None:
+def renew_tokenizer(model: Path, language: Language = NARROW) -> None:
     """Save the tokenizer of a tiny model anew; raises ``DataError`` if the text of a token would change."""
     before = _texts(model)
-    save_tokenizer(build_tokenizer(), model)
+    save_tokenizer(build_tokenizer(language), model)
     for file in model.iterdir():
         file.chmod(0o644)
     if _texts(model) != before:

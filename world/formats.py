@@ -135,7 +135,7 @@ def _rated_step(
         return step, written[step["chosen_completion"]].after
     if phase == 2:
         return step, None
-    human = safe_step(problem, state, draw_link(rng, 0.3))
+    human = safe_step(problem, state, draw_link(rng, 0.3, problem))
     step["human_completion"] = {"text": human.text, "rating": None, "source": "human", "flagged": False}
     return step, human.after
 

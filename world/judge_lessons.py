@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathfinder.core import prompts
 from world import tiny
 from world.lessons import Encoder, Lesson, draw_problem, word_questions
-from world.oracle import Claim, Remark, Verdict
+from world.oracle import Claim, Remark, Sum, Verdict, is_early, next_own
 from world.steps import PREFIX_HABITS, draw_step_to_verify, write_solution
-from world.story import SIGN, Level, Problem, compute
+from world.story import LARGEST_NUMBER, SIGN, Level, Problem, compute
 
 
 def reasoning(problem: Problem, verdict: Verdict) -> list[tuple[str, bool]]:
@@ -18,7 +18,7 @@ def reasoning(problem: Problem, verdict: Verdict) -> list[tuple[str, bool]]:
     step, state, faults = verdict.step, verdict.before, set(verdict.faults)
     notes: list[tuple[str, bool]] = []
     following = f"{state.done + 1})" if state.done < len(problem.events) else "none"
-    repeated = step in state.claims
+    repeated = "repetition" in faults
     if step.event is not None:
         notes.append((f"next {following}", step.event == state.done + 1 and following != "none"))
         if step.event <= state.done:
@@ -27,7 +27,10 @@ def reasoning(problem: Problem, verdict: Verdict) -> list[tuple[str, bool]]:
             event = problem.events[step.event - 1] if step.event <= len(problem.events) else None
             shown = f"{event.actor} {event.verb} {event.object}" if event else "none"
             notes.append((shown, faults.isdisjoint(("event", "person", "name", "verb", "amount"))))
+    elif isinstance(step, Sum):
+        notes += _notes_of_bare_line(problem, verdict)
     elif step.kind == "answer":
+        following = following if is_early(problem, state) else "none"
         notes.append((f"next {following}", following == "none"))
     else:
         notes.append(("again", True))
@@ -37,12 +40,25 @@ def reasoning(problem: Problem, verdict: Verdict) -> list[tuple[str, bool]]:
         notes.append((f"from {state.value}", step.value == state.value))
     if isinstance(step, Claim):
         operand = "2" if step.object == "them" else step.object
-        result = compute(step.value, step.sign, step.right)
         agrees = faults.isdisjoint(("operation", "misreading", "operand"))
         notes.append((f"{step.verb} {SIGN[step.verb]} {operand}", agrees))
-        shown = str(result) if 0 <= result <= 99 else "none"
+    if isinstance(step, Claim | Sum):
+        result = compute(step.value, step.sign, step.right)
+        shown = str(result) if 0 <= result <= LARGEST_NUMBER else "none"
         notes.append((f"{step.value} {step.sign} {step.right} = {shown}", "arithmetic" not in faults))
     return notes
+
+
+def _notes_of_bare_line(problem: Problem, verdict: Verdict) -> list[tuple[str, bool]]:
+    faults = set(verdict.faults)
+    if "repetition" in faults:
+        return [("again", True)]
+    event = next(iter(problem.events[next_own(problem, verdict.before) :]), None)
+    if event is None:
+        return [("next none", False)]
+    found = [] if problem.is_sum else [(f"{event.actor} {event.verb} {event.object}", True)]
+    agrees = faults.isdisjoint(("operation", "misreading", "amount"))
+    return [*found, (f"{event.verb if found else 'next'} {event.sign} {event.amount}", agrees)]
 
 
 def judge_answer(problem: Problem, verdict: Verdict) -> list[tuple[str, float]]:

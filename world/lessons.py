@@ -16,9 +16,9 @@ from transformers import PreTrainedTokenizerFast
 
 from pathfinder.core import prompts
 from world import tiny
-from world.oracle import Aside, Claim, Verdict
+from world.oracle import Aside, Claim, Sum, Verdict
 from world.steps import POLICY_HABITS, PREFIX_HABITS, draw_step_to_verify, write_solution
-from world.story import NAMES, SIGN, VERBS, Level, Problem, Scale, compute, sample_from
+from world.story import LARGEST_NUMBER, SIGN, Language, Level, Problem, Scale, compute, sample_from
 
 LEVEL_SHARES = {"gsm8k": 0.2, "math": 0.3, "olympiadbench": 0.3, "omnimath": 0.2}
 
@@ -113,6 +113,15 @@ def word_questions(verdict: Verdict) -> Questions:
             (f" {step.noun}", "unit" not in faults),
             (".", None),
         ]
+    if isinstance(step, Sum):
+        return [
+            (f"{step.value}", faults.isdisjoint(("carried", "repetition", "event"))),
+            (f" {step.sign}", not faults & {"operation", "misreading"}),
+            (f" {step.right}", "amount" not in faults),
+            (" =", None),
+            (f" {step.result}", "arithmetic" not in faults),
+            (".", None),
+        ]
     if isinstance(step, Aside):
         return [
             (f"{step.event})", in_order),
@@ -163,6 +172,8 @@ def check_lesson(encoder: Encoder, rng: random.Random, problem: Problem, scrambl
 
 def _actor_questions(problem: Problem, head: str) -> Questions:
     """The opening of a check lesson; at the actor of each event it asks whether that is the hero."""
+    if problem.is_sum:
+        return [(head, None)]
     questions: Questions = []
     rest = head
     for number, event in enumerate(problem.events, start=1):
@@ -196,7 +207,7 @@ def arithmetic_drill(encoder: Encoder, rng: random.Random, scale: Scale) -> Less
 
 
 def _same_or_near(rng: random.Random, number: int) -> int:
-    return number if rng.random() < 0.5 else max(0, number + rng.choice((-3, -2, -1, 1, 2, 3)))
+    return number if rng.random() < 0.5 else min(max(0, number + rng.choice((-3, -2, -1, 1, 2, 3))), LARGEST_NUMBER)
 
 
 def equality_drill(encoder: Encoder, rng: random.Random, scale: Scale) -> Lesson:
@@ -209,16 +220,16 @@ def equality_drill(encoder: Encoder, rng: random.Random, scale: Scale) -> Lesson
     return Lesson(encoder.piece(*parts))
 
 
-def word_drill(encoder: Encoder, rng: random.Random) -> Lesson:
+def word_drill(encoder: Encoder, rng: random.Random, language: Language) -> Lesson:
     """Verbs with signs, pairs of verbs and pairs of names, one per line, each followed by whether they match."""
     parts: list[tuple[str, float]] = []
     for _ in range(16):
         kind, same = rng.randrange(3), rng.random() < 0.5
         if kind == 0:
-            first, second = rng.choice(VERBS), rng.choice("+-")
+            first, second = rng.choice(language.verbs), rng.choice("+-")
             same = SIGN[first] == second
         else:
-            choices = list(SIGN) if kind == 1 else list(NAMES)
+            choices = list(language.signs) if kind == 1 else list(language.names)
             first = rng.choice(choices)
             second = first if same else rng.choice([other for other in choices if other != first])
         parts += [(f" {first} {second}", 0.0), *_question(same)]
@@ -233,16 +244,17 @@ def base_lesson(
     With ``scramble`` the mixture has more verification. ``by_words`` shifts the scrambling, and 15 % of the lessons,
     to verbs, signs and names.
     """
-    scale = next(iter(levels.values())).scale
+    level = next(iter(levels.values()))
+    scale = level.scale
     if by_words and rng.random() < 0.15:
-        return word_drill(encoder, rng)
+        return word_drill(encoder, rng, level.language)
     if scramble and rng.random() < 0.1:
         return equality_drill(encoder, rng, scale) if rng.random() < 0.4 else arithmetic_drill(encoder, rng, scale)
     draw = rng.random()
     if draw < 0.06:
         return arithmetic_drill(encoder, rng, scale)
     problem = draw_problem(rng, levels)
-    if draw < 0.12:
+    if draw < 0.12 and not problem.is_sum:
         return recital_drill(encoder, rng, problem)
     if draw < 0.36:
         return policy_lesson(encoder, rng, problem)

@@ -11,13 +11,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from string import Formatter
-from typing import Any
+from typing import Any, ClassVar
 
 from ground.io import DataError
-from world.story import NAMES, NOUNS, SIGN, TRICKY, Problem, compute, read_story
+from world.story import SIGN, TRICKY, WIDE, Problem, compute, read_story
 
 LINKS = (", so ", ", which makes ", ", hence ", ", so clearly ")
 """Wordings between a claim and its equation: the first is the usual one, the last the confident one."""
+BARE = ""
+"""The link of a claim that is only its equation."""
 MATH_FAULTS = ("arithmetic", "operation", "misreading", "operand")
 CONSISTENCY_FAULTS = (
     "amount", "verb", "carried", "unit", "person", "name", "skipped", "event", "contradiction", "early", "answer",
@@ -31,6 +33,7 @@ CRITERIA = ("math", "consistency", "optimality")
 
 _FORMS = {
     "claim": "{event}) {verb} {object}{link}{value} {sign} {right} = {result} {noun}.",
+    "sum": "{value} {sign} {right} = {result}.",
     "aside": "{event}) is about {name}, so still {value} {noun}.",
     "answer": "The answer is \\boxed{{{value}}}.",
     "restatement": "So far that is {value} {noun}.",
@@ -40,7 +43,7 @@ _FORMS = {
 _NUMBER = r"0|[1-9]\d{0,2}"
 _NUMBERS = {"event": "[1-9]", "value": _NUMBER, "right": _NUMBER, "result": _NUMBER}
 _WORDS = {"verb": "|".join(SIGN), "object": f"them|{_NUMBER}", "link": "|".join(LINKS), "sign": "[-+*]"}
-_WORDS |= {"noun": "|".join(NOUNS), "name": "|".join(NAMES)}
+_WORDS |= {"noun": "|".join(WIDE.nouns), "name": "|".join(WIDE.names)}
 
 
 def _pattern(form: str) -> re.Pattern[str]:
@@ -82,6 +85,18 @@ class Aside:
 
 
 @dataclass(frozen=True, slots=True)
+class Sum:
+    """The content of a bare line, which is about the hero's next event or the next term of a sum."""
+
+    event: ClassVar[None] = None
+    noun: ClassVar[None] = None
+    value: int
+    sign: str
+    right: int
+    result: int
+
+
+@dataclass(frozen=True, slots=True)
 class Remark:
     """The content of an answer or of a step that does not help; ``None`` for the fields that its kind does not have."""
 
@@ -91,7 +106,8 @@ class Remark:
     noun: str | None = None
 
 
-Step = Claim | Aside | Remark
+_KINDS: dict[str, type[Claim | Sum | Aside]] = {"claim": Claim, "sum": Sum, "aside": Aside}
+Step = Claim | Sum | Aside | Remark
 """``value`` is the one that the step carries over from the steps before it."""
 
 
@@ -101,7 +117,7 @@ class State:
 
     done: int
     value: int
-    claims: tuple[Claim | Aside, ...] = ()
+    claims: tuple[Claim | Sum | Aside, ...] = ()
     ended: bool = False
 
 
@@ -159,13 +175,14 @@ def parse(text: str) -> Step | None:
             found: dict[str, Any] = match.groupdict()
             found |= {name: int(found[name]) for name in _NUMBERS.keys() & found}
             found.pop("link", None)
-            return Claim(**found) if kind == "claim" else Aside(**found) if kind == "aside" else Remark(kind, **found)
+            return _KINDS[kind](**found) if kind in _KINDS else Remark(kind, **found)
     return None
 
 
 def text_of(step: Step, link: str = LINKS[0]) -> str:
     """The wording of a step, a claim with ``link``."""
     kind = step.kind if isinstance(step, Remark) else type(step).__name__.lower()
+    kind = "sum" if kind == "claim" and link == BARE else kind
     return _FORMS[kind].format(link=link, **asdict(step))
 
 
@@ -179,6 +196,18 @@ def begin(problem: Problem) -> State:
     return State(0, problem.start)
 
 
+def next_own(problem: Problem, state: State) -> int:
+    """The place (from 0) of the next event of the hero, or the number of events if there is none."""
+    places = range(state.done, len(problem.events))
+    return next((place for place in places if problem.events[place].actor == problem.hero), len(problem.events))
+
+
+def is_early(problem: Problem, state: State) -> bool:
+    """True if an answer after ``state`` leaves out an event; after a bare line, other people's events need no step."""
+    after_bare = bool(state.claims) and isinstance(state.claims[-1], Sum)
+    return (next_own(problem, state) if after_bare else state.done) < len(problem.events)
+
+
 def assess(problem: Problem, state: State, text: str) -> Verdict | None:
     """The exact labels of a step after ``state``, or ``None`` for text outside the grammar."""
     step = parse(text)
@@ -189,17 +218,20 @@ def assess_step(problem: Problem, state: State, step: Step, text: str) -> Verdic
     """``assess`` for a step that is parsed already."""
     after = state
     if not isinstance(step, Remark):
-        faults = _event_step_faults(problem, state, step)
-        if step not in state.claims:
-            value = step.result if isinstance(step, Claim) else step.value
-            after = State(max(state.done, step.event), value, (*state.claims, step), state.ended)
+        place = min(next_own(problem, state) + 1, len(problem.events)) if isinstance(step, Sum) else step.event
+        faults = (
+            _sum_faults(problem, state, step) if isinstance(step, Sum) else _event_step_faults(problem, state, step)
+        )
+        if "repetition" not in faults:
+            value = step.value if isinstance(step, Aside) else step.result
+            after = State(max(state.done, place), value, (*state.claims, step), state.ended)
     elif step.kind == "answer":
-        faults = ["early"] * (state.done < len(problem.events)) + ["answer"] * (step.value != state.value)
+        faults = ["early"] * is_early(problem, state) + ["answer"] * (step.value != state.value)
         after = replace(state, value=step.value or 0, ended=True)
     else:
         faults = [step.kind]
         if step.event is not None:
-            faults += ["event"] * (step.event != state.done + 1 or step.event > len(problem.events))
+            faults += ["event"] * (step.event != state.done + 1 or step.event > len(problem.events) or problem.is_sum)
         faults += ["carried"] * (step.value not in (None, state.value))
         faults += ["unit"] * (step.noun not in (None, problem.noun))
     math, consistency, optimality = (
@@ -243,10 +275,30 @@ def assess_to_error(problem: Problem, steps: Sequence[str]) -> list[Verdict | No
     return verdicts[: next(errors, None)]
 
 
+def verb_of(problem: Problem, verdict: Verdict) -> str | None:
+    """The verb that a claim names, or the verb of the event that a bare line is about."""
+    if isinstance(verdict.step, Sum):
+        return problem.events[verdict.after.done - 1].verb if verdict.after != verdict.before else None
+    return verdict.step.verb if isinstance(verdict.step, Claim) else None
+
+
 def is_on_track(problem: Problem, verdict: Verdict) -> bool:
     """True if a step keeps the true answer within reach, as Monte-Carlo labels estimate."""
-    early = verdict.after.ended and verdict.before.done < len(problem.events)
+    early = verdict.after.ended and is_early(problem, verdict.before)
     return verdict.after.value == problem.values[verdict.after.done] and not early
+
+
+def _sum_faults(problem: Problem, state: State, step: Sum) -> list[str]:
+    faults = ["arithmetic"] * (compute(step.value, step.sign, step.right) != step.result)
+    event = next(iter(problem.events[next_own(problem, state) :]), None)
+    continues = event and (step.value, step.sign, step.right) == (state.value, event.sign, event.amount)
+    if step in state.claims and not continues:
+        return [*faults, "repetition"]
+    if event is None:
+        return [*faults, "event"]
+    if step.sign != event.sign:
+        faults.append("misreading" if event.verb in TRICKY else "operation")
+    return faults + ["amount"] * (step.right != event.amount) + ["carried"] * (step.value != state.value)
 
 
 def _event_step_faults(problem: Problem, state: State, step: Claim | Aside) -> list[str]:

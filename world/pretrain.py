@@ -79,7 +79,7 @@ def main(part: Literal["base", "judge"], level: Annotated[str, "a level of infra
     if recipe.device == "cuda" and not torch.cuda.is_available():
         raise DataError(f"level {level} needs a GPU and none was found; run `make world LEVEL=replica-small` instead")
     torch.set_num_threads(1)  # one thread adds in the same order on all machines of a kind
-    train(part, recipe, tiny.build_tokenizer(), PRETRAINING / level / "models")
+    train(part, recipe, tiny.build_tokenizer(recipe.language), PRETRAINING / level / "models")
 
 
 if __name__ == "__main__":

@@ -127,6 +127,8 @@ def prmbench_class(pool: StoryPool, name: str) -> list[Any]:
 
 
 def _prmbench_row(problem: Problem, rng: random.Random, name: str) -> dict[str, Any] | None:
+    if problem.is_sum and name in ("confidence", "multi_solutions"):
+        return None  # the steps of a sum have only one wording
     original = [written.text for written in write_solution(problem, rng, Habits())]
     faults, errors = CLASSES[name], list[int]()
     if faults:
@@ -154,7 +156,7 @@ def _planted(problem: Problem, rng: random.Random, fault: str, confident: bool) 
     at = rng.randrange(len(problem.events) + 1)
     state, steps = begin(problem), list[str]()
     while not state.ended:
-        link = CONFIDENT if confident else draw_link(rng, 0.15)
+        link = CONFIDENT if confident else draw_link(rng, 0.15, problem)
         written: Verdict | None
         if len(steps) == at:
             written = fault_step(problem, state, fault, rng, link)

@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from ground.io import DataError
 from ground.settings import Section, read_settings
 from pathfinder.core.params import Share
-from world.story import WORLDS, Level
+from world.story import WORLDS, Language, Level
 
 RECIPES = Path("infra/pretraining/params.yaml")
 PRETRAINING = Path("artifacts/pretraining")
@@ -93,7 +93,7 @@ class Measure(Section):
 class Recipe(Section):
     """Everything that decides the results of a level's pipeline."""
 
-    world: Literal["small", "rich"]
+    world: Literal["small", "rich", "wide"]
     device: Literal["cpu", "cuda"]
     seed: int
     shape: Shape
@@ -105,6 +105,11 @@ class Recipe(Section):
     def levels(self) -> Mapping[str, Level]:
         """The story levels of this world."""
         return WORLDS[self.world]
+
+    @property
+    def language(self) -> Language:
+        """The language of this world."""
+        return next(iter(self.levels.values())).language
 
 
 class _File(Section):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ground.io import DataError, read_json, read_jsonl
-from world.oracle import Claim, State, Verdict, assess, begin, is_on_track
+from world.oracle import State, Verdict, assess, begin, is_on_track, verb_of
 from world.story import TRICKY, Problem, read_story, split_of
 
 PARTS = {
@@ -63,7 +63,7 @@ class Part:
         self.faults.update(verdict.faults or ("none",))
         self.instructed.update([f"{verdict.instructed}, {label}"] if verdict.instructed else [])
         self.labels_as_the_oracle[label] += label == _true_label(problem, verdict, label)
-        if isinstance(verdict.step, Claim) and verdict.step.verb in TRICKY:
+        if verb_of(problem, verdict) in TRICKY:
             self.steps_about_tricky_events += 1
             self.misread += "misreading" in verdict.faults
 

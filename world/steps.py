@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from world import oracle
-from world.oracle import LINKS, Aside, Claim, Remark, State, Step, Verdict, answer_text, assess, text_of
-from world.story import NAMES, NOUNS, SIGN, TRICKY, VERBS, Problem, compute
+from world.oracle import BARE, LINKS, Aside, Claim, Remark, State, Step, Verdict, answer_text, assess, text_of
+from world.story import LARGEST_NUMBER, SIGN, TRICKY, Problem, compute
 
 T = TypeVar("T")
 
@@ -32,14 +32,19 @@ class Habits:
     slips: tuple[str, ...] = ("arithmetic", "amount", "carried", "skipped", "person", "operation", "early")
 
 
+_WEIGHTS = {"name": 3, "verb": 2, "amount": 2, "skipped": 2}
+"""How much rarer kinds of slips are favoured where slips are drawn evenly."""
 POLICY_HABITS = Habits(misread=0.55, slip=0.06, idle=0.04)
 """The human-like solver that the policy imitates: it misreads half of the tricky events."""
 PREFIX_HABITS = Habits(misread=0.15, slip=0.06, idle=0.08)
 """The solver whose steps are verified."""
 
 
-def _best(problem: Problem, state: State) -> Step:
-    """The best next step."""
+def _best(problem: Problem, state: State, link: str = LINKS[0]) -> Claim | Aside | Remark:
+    """The best next step; a bare line passes over the events of other people."""
+    own = oracle.next_own(problem, state)
+    if link == BARE and (own < len(problem.events) or not oracle.is_early(problem, state)):
+        state = replace(state, done=own)
     if state.done == len(problem.events):
         return Remark("answer", value=state.value)
     actor = problem.events[state.done].actor
@@ -49,26 +54,27 @@ def _best(problem: Problem, state: State) -> Step:
 
 def _claim(problem: Problem, state: State) -> Claim:
     event = problem.events[state.done]
-    sign = SIGN[event.verb]
-    result = compute(state.value, sign, event.amount)
-    return Claim(state.done + 1, event.verb, event.object, state.value, sign, event.amount, result, problem.noun)
+    result = compute(state.value, event.sign, event.amount)
+    return Claim(state.done + 1, event.verb, event.object, state.value, event.sign, event.amount, result, problem.noun)
 
 
 def fault_step(problem: Problem, state: State, fault: str, rng: random.Random, link: str = LINKS[0]) -> Verdict | None:
     """A step after ``state`` with exactly this fault, or ``None`` if it cannot be written there."""
-    step = _faulty(problem, state, fault, rng)
+    link = BARE if problem.is_sum else LINKS[0] if fault in ("contradiction", "repetition", "person") else link
+    step = _faulty(problem, state, fault, rng, link)
     if step is None:
         return None
-    text = text_of(step, LINKS[0] if fault in ("contradiction", "repetition", "person") else link)
-    verdict = assess(problem, state, text)
-    return verdict if verdict and verdict.faults == (fault,) and verdict.after.value <= problem.scale.written else None
+    verdict = assess(problem, state, text_of(step, link))
+    if verdict is None or verdict.after.value > problem.scale.written or (verdict.step.value or 0) > LARGEST_NUMBER:
+        return None
+    return verdict if verdict.faults == (fault,) else None
 
 
-def _faulty(problem: Problem, state: State, fault: str, rng: random.Random) -> Step | None:
+def _faulty(problem: Problem, state: State, fault: str, rng: random.Random, link: str) -> Step | None:
     """A step that may have the fault, and may have others too."""
-    value, best = state.value, _best(problem, state)
+    value, best = state.value, _best(problem, state, link)
     amounts = range(1, problem.scale.amounts + 1)
-    others = [name for name in NAMES if name != problem.hero]
+    others = [name for name in problem.language.names if name != problem.hero]
     claims = [claim for claim in state.claims if isinstance(claim, Claim)]
     match best, fault:
         case _, "restatement" | "circular":
@@ -88,7 +94,7 @@ def _faulty(problem: Problem, state: State, fault: str, rng: random.Random) -> S
         case _, "skipped" if best.event < len(problem.events):
             return _best(problem, replace(state, done=best.event))
         case _, "unit":
-            return replace(best, noun=_other(rng, NOUNS, best.noun))
+            return replace(best, noun=_other(rng, problem.language.nouns, best.noun))
         case Aside(), "carried":
             return replace(best, value=_nearby(rng, value))
         case Aside(), "name":
@@ -110,7 +116,7 @@ def _faulty(problem: Problem, state: State, fault: str, rng: random.Random) -> S
             amount = _other(rng, amounts, best.right)
             return _changed(best, object=str(amount), right=amount)
         case Claim(), "verb":
-            verb = _other(rng, VERBS, best.verb)
+            verb = _other(rng, problem.language.verbs, best.verb)
             return _changed(best, verb=verb, sign=SIGN[verb])
     return None
 
@@ -130,29 +136,39 @@ def _other(rng: random.Random, choices: Sequence[T], avoid: T) -> T:
     return rng.choice([choice for choice in choices if choice != avoid])
 
 
-def draw_link(rng: random.Random, flourish: float) -> str:
-    """The usual link, or another one with probability ``flourish``."""
+def draw_link(rng: random.Random, flourish: float, problem: Problem) -> str:
+    """The usual link, or another one with probability ``flourish``, or none where the language has bare lines."""
+    if problem.language.bare and rng.random() < problem.language.bare:
+        return BARE
     return rng.choice(LINKS[1:]) if rng.random() < flourish else LINKS[0]
 
 
 def draw_step(problem: Problem, state: State, rng: random.Random, habits: Habits) -> Verdict:
     """The next step as a solver with ``habits`` writes it."""
-    link = draw_link(rng, habits.flourish)
+    link = draw_link(rng, habits.flourish, problem)
     if rng.random() < habits.idle and (idle := fault_step(problem, state, rng.choice(oracle.SUBOPTIMAL), rng)):
         return idle
-    best = _best(problem, state)
+    best = _best(problem, state, link)
     is_tricky = isinstance(best, Claim) and best.verb in TRICKY
     fault = None
     if is_tricky and rng.random() < habits.misread:
         fault = fault_step(problem, state, "misreading", rng, link)
     if fault is None and rng.random() < habits.slip:
-        fault = fault_step(problem, state, rng.choice(habits.slips), rng, link)
+        fault = _slip(problem, state, rng, habits.slips, link)
     return fault or safe_step(problem, state, link)
+
+
+def _slip(problem: Problem, state: State, rng: random.Random, kinds: Sequence[str], link: str) -> Verdict | None:
+    if not problem.language.even_slips:
+        return fault_step(problem, state, rng.choice(kinds), rng, link)
+    found = [slip for kind in kinds if (slip := fault_step(problem, state, kind, rng, link))]
+    return rng.choices(found, [_WEIGHTS.get(slip.faults[0], 1) for slip in found])[0] if found else None
 
 
 def safe_step(problem: Problem, state: State, link: str = LINKS[0]) -> Verdict:
     """The best next step, or an early answer if a carried error has left the world's range of numbers."""
-    verdict = assess(problem, state, text_of(_best(problem, state), link))
+    link = BARE if problem.is_sum else link
+    verdict = assess(problem, state, text_of(_best(problem, state, link), link))
     if verdict and 0 <= verdict.after.value <= problem.scale.written:
         return verdict
     answer = Remark("answer", value=state.value)
@@ -170,7 +186,7 @@ def write_solution(problem: Problem, rng: random.Random, habits: Habits) -> list
 
 def draw_candidate(rng: random.Random, problem: Problem, written: Verdict) -> Verdict:
     """A step to verify in the place of ``written``: 45 % correct, the others with a fault drawn evenly."""
-    link = draw_link(rng, 0.2)
+    link = draw_link(rng, 0.2, problem)
     draw = rng.random()
     if draw < 0.45:
         return safe_step(problem, written.before, link)
@@ -201,21 +217,23 @@ def scrambled(rng: random.Random, problem: Problem, state: State, by_words: bool
         return answer_text(other(state.value) if wrong(0.5) else state.value)
     number = rng.randint(1, len(problem.events)) if wrong(0.1) else state.done + 1
     event = problem.events[number - 1]
-    noun = rng.choice(NOUNS) if wrong(0.2) else problem.noun
+    noun = rng.choice(problem.language.nouns) if wrong(0.2) else problem.noun
     left = other(state.value) if wrong(in_number) else state.value
     if event.actor != problem.hero and not wrong(0.3):
-        return text_of(Aside(number, rng.choice(NAMES) if wrong(in_name) else event.actor, left, noun))
-    verb = rng.choice(VERBS) if wrong(in_verb) else event.verb
+        return text_of(Aside(number, rng.choice(problem.language.names) if wrong(in_name) else event.actor, left, noun))
+    verb = rng.choice(problem.language.verbs) if wrong(in_verb) else event.verb
     # "amount" is a fault of its own only with the right verb, so the object changes only then.
     amounts = problem.scale.amounts
     object_ = str(rng.randint(1, amounts)) if verb == event.verb and wrong(0.25) else event.object
-    sign = rng.choice("+-") if wrong(in_sign) else SIGN[verb]
+    sign = rng.choice("+-") if wrong(in_sign) else SIGN.get(verb, verb)
     right = rng.randint(1, amounts) if wrong(in_number) else 2 if object_ == "them" else int(object_)
     result = compute(left, sign, right)
     result = other(result) if wrong(in_result) else result
-    if not 0 <= result <= problem.scale.written:
+    if not 0 <= result <= problem.scale.written or left > LARGEST_NUMBER:
         return None
-    return text_of(Claim(number, verb, object_, left, sign, right, result, noun), draw_link(rng, 0.2))
+    link = draw_link(rng, 0.2, problem)
+    claim = Claim(number, verb, object_, left, sign, right, result, noun)
+    return text_of(claim, BARE if problem.is_sum else link)
 
 
 def draw_step_to_verify(

@@ -9,6 +9,8 @@ A story is a start, numbered events and a question. Its solution handles the eve
     How many apples does Tom have?
 
 "takes back" and "gives back" are the planted misconception: solvers often apply the wrong sign.
+
+The wide language also has plain sums, "What is 12 + 7 - 3?", and steps that are a bare line, "12 + 7 = 19.".
 """
 
 from __future__ import annotations
@@ -22,33 +24,94 @@ from typing import Literal
 from ground.io import DataError
 from pathfinder.core.records import problem_id
 
-NAMES = ("Tom", "Ann", "Bob", "Eve", "Sam", "Mia", "Leo", "Zoe", "Max", "Ida")
-NOUNS = ("apples", "pears", "coins", "books", "cards", "stamps", "shells", "beads", "pens", "plums")
 TRICKY = ("takes back", "gives back")
 DOUBLES = "doubles"
-SIGN = {
-    **dict.fromkeys(("buys", "finds", "gets", TRICKY[0]), "+"),
-    **dict.fromkeys(("sells", "loses", "uses", TRICKY[1]), "-"),
-    DOUBLES: "*",
-}
-PLAIN = tuple(verb for verb in SIGN if verb not in TRICKY and verb != DOUBLES)
-VERBS = PLAIN + TRICKY
+
+
+@dataclass(frozen=True, slots=True)
+class Language:
+    """The words and habits of speech of a world; the tricky verbs and "doubles" are in every language.
+
+    ``sums`` is the share of problems that are plain sums, and ``bare`` the share of steps that are only an equation.
+    With ``even_slips`` a solver's slip is drawn among the faults that can be written in its place.
+    """
+
+    names: tuple[str, ...] = ("Tom", "Ann", "Bob", "Eve", "Sam", "Mia", "Leo", "Zoe", "Max", "Ida")
+    nouns: tuple[str, ...] = (
+        "apples",
+        "pears",
+        "coins",
+        "books",
+        "cards",
+        "stamps",
+        "shells",
+        "beads",
+        "pens",
+        "plums",
+    )
+    adding: tuple[str, ...] = ("buys", "finds", "gets")
+    taking: tuple[str, ...] = ("sells", "loses", "uses")
+    sums: float = 0.0
+    bare: float = 0.0
+    even_slips: bool = False
+
+    @property
+    def plain(self) -> tuple[str, ...]:
+        """The verbs that are neither tricky nor "doubles"."""
+        return self.adding + self.taking
+
+    @property
+    def verbs(self) -> tuple[str, ...]:
+        """The verbs with an amount."""
+        return self.plain + TRICKY
+
+    @property
+    def signs(self) -> dict[str, str]:
+        """The sign of each verb."""
+        added, taken = (*self.adding, TRICKY[0]), (*self.taking, TRICKY[1])
+        return dict.fromkeys(added, "+") | dict.fromkeys(taken, "-") | {DOUBLES: "*"}
+
+
+NARROW = Language()
+_MORE_NAMES = (
+    "Emma", "Noah", "Lily", "Jack", "Maria", "Peter", "Sara", "Paul", "Nina", "Omar",
+    "Ali", "Mei", "Raj", "Ben", "Lucy", "Alice", "John", "Mary", "Anna", "David",
+)  # fmt: skip
+_MORE_NOUNS = (
+    "oranges", "cookies", "marbles", "candies", "eggs", "balls", "toys", "dollars", "pencils", "stickers",
+    "flowers", "tickets", "cups", "bananas", "cakes", "keys", "bottles", "boxes", "stones", "cars",
+)  # fmt: skip
+WIDE = Language(
+    names=NARROW.names + _MORE_NAMES,
+    nouns=NARROW.nouns + _MORE_NOUNS,
+    adding=(*NARROW.adding, "receives", "picks", "earns", "wins", "collects", "makes", "adds"),
+    taking=(*NARROW.taking, "eats", "drops", "spends", "breaks", "throws", "gives away"),
+    sums=0.12,
+    bare=0.08,
+    even_slips=True,
+)
+"""The language with all words of the others, which stories and steps are read in."""
+SIGN = WIDE.signs
 
 Split = Literal["train", "benchmark", "search", "held_out"]
 """``train`` feeds pretraining and the training corpora; ``held_out`` is used only to measure the models."""
 _SPLITS: dict[int, Split] = {0: "benchmark", 1: "search", 2: "held_out"}
 _HEAD = re.compile(r"(\w+) has (\d+) (\w+)\.")
 _EVENT = re.compile(rf"\d+\) (\w+) ({'|'.join(SIGN)}) (them|\d+)\.")
+_SUM = re.compile(r"What is (\d+)((?: [-+] \d+)+)\?")
+_LONGEST_SUM = 4
+LARGEST_NUMBER = 99
+"""The largest number that is one token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
     """The numbers of a world.
 
-    Starts and amounts are at most ``amounts``. Written numbers are at most ``written``, so tiny models see each number
-    often. Numbers up to 99 are one token each, and an incorrect number is up to 9 too high.
+    Written results are at most ``written``, so tiny models see each number often.
     """
 
+    starts: int = 9
     amounts: int = 9
     written: int = 39
 
@@ -64,13 +127,15 @@ class Level:
     tricky: float = 0.28
     doubles: float = 0.0
     scale: Scale = Scale()
+    language: Language = NARROW
 
 
 def _by_name(*levels: Level) -> Mapping[str, Level]:
     return {level.name: level for level in levels}
 
 
-_RICH = Scale(amounts=19, written=89)
+_RICH = Scale(starts=19, amounts=19, written=89)
+_WIDE = Scale(starts=39, amounts=19, written=LARGEST_NUMBER)
 LEVELS = _by_name(
     Level("gsm8k", (2, 3), 19, 0.15),
     Level("math", (3, 4), 19, 0.2, doubles=0.05),
@@ -86,13 +151,19 @@ WORLDS = {
         Level("olympiadbench", (5, 8), 69, 0.3, tricky=0.36, doubles=0.1, scale=_RICH),
         Level("omnimath", (7, 9), 79, 0.35, tricky=0.36, doubles=0.12, scale=_RICH),
     ),
+    "wide": _by_name(
+        Level("gsm8k", (2, 3), 39, 0.15, scale=_WIDE, language=WIDE),
+        Level("math", (3, 4), 59, 0.2, doubles=0.05, scale=_WIDE, language=WIDE),
+        Level("olympiadbench", (4, 5), 79, 0.2, doubles=0.08, scale=_WIDE, language=WIDE),
+        Level("omnimath", (5, 7), 89, 0.25, doubles=0.08, scale=_WIDE, language=WIDE),
+    ),
 }
-"""Two sizes with the same grammar and oracle (docs/world.md compares them)."""
+"""Worlds with the same grammar and oracle (docs/world.md compares them)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One numbered line of a story; ``amount`` is 2 for doubling."""
+    """One numbered line of a story, or a term of a sum, whose verb is its sign; ``amount`` is 2 for doubling."""
 
     actor: str
     verb: str
@@ -103,10 +174,15 @@ class Event:
         """The word after the verb: the amount, or "them" for doubling."""
         return "them" if self.verb == DOUBLES else str(self.amount)
 
+    @property
+    def sign(self) -> str:
+        """The sign of the event's equation."""
+        return SIGN.get(self.verb, self.verb)
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A story and its true values."""
+    """A story and its true values; a plain sum has no hero, noun and actors."""
 
     level: str
     hero: str
@@ -114,10 +190,18 @@ class Problem:
     start: int
     events: tuple[Event, ...]
     scale: Scale = Scale()
+    language: Language = NARROW
+
+    @property
+    def is_sum(self) -> bool:
+        """True for a plain sum."""
+        return not self.hero
 
     @property
     def text(self) -> str:
         """The story as the models read it."""
+        if self.is_sum:
+            return f"What is {self.start}{''.join(f' {e.verb} {e.amount}' for e in self.events)}?"
         lines = [f"{i}) {e.actor} {e.verb} {e.object}." for i, e in enumerate(self.events, start=1)]
         head, tail = f"{self.hero} has {self.start} {self.noun}.", f"How many {self.noun} does {self.hero} have?"
         return "\n".join([head, *lines, tail])
@@ -128,7 +212,7 @@ class Problem:
         values = [self.start]
         for event in self.events:
             mine = event.actor == self.hero
-            values.append(compute(values[-1], SIGN[event.verb], event.amount) if mine else values[-1])
+            values.append(compute(values[-1], event.sign, event.amount) if mine else values[-1])
         return tuple(values)
 
     @property
@@ -143,21 +227,35 @@ def compute(left: int, sign: str, right: int) -> int:
 
 
 def sample_problem(rng: random.Random, level: Level) -> Problem:
-    """Draw a story of a level; every value is in ``0 … level.largest``."""
+    """Draw a story or a sum of a level; every value is in ``0 … level.largest``."""
+    language = level.language
+    if language.sums and rng.random() < language.sums:
+        return _sample_sum(rng, level)
     while True:
-        hero, *others = rng.sample(NAMES, 3)
-        noun = rng.choice(NOUNS)
-        start = value = rng.randint(2, level.scale.amounts)
+        hero, *others = rng.sample(language.names, 3)
+        noun = rng.choice(language.nouns)
+        start = value = rng.randint(2, level.scale.starts)
         events: list[Event] = []
         for _ in range(rng.randint(*level.events)):
             if rng.random() < level.distractors:
-                verb = rng.choice(VERBS)
+                verb = rng.choice(language.verbs)
                 events.append(Event(rng.choice(others), verb, rng.randint(1, level.scale.amounts)))
             else:
                 events.append(_hero_event(rng, level, hero, value))
-                value = compute(value, SIGN[events[-1].verb], events[-1].amount)
+                value = compute(value, events[-1].sign, events[-1].amount)
         if any(event.actor == hero for event in events):
-            return Problem(level.name, hero, noun, start, tuple(events), level.scale)
+            return Problem(level.name, hero, noun, start, tuple(events), level.scale, language)
+
+
+def _sample_sum(rng: random.Random, level: Level) -> Problem:
+    start, events = rng.randint(2, level.scale.starts), list[Event]()
+    wanted, value = rng.randint(1, min(_LONGEST_SUM, level.events[1])), start
+    while len(events) < wanted:
+        term = Event("", rng.choice("+-"), rng.randint(1, level.scale.amounts))
+        if 0 <= (result := compute(value, term.sign, term.amount)) <= level.largest:
+            events.append(term)
+            value = result
+    return Problem(level.name, "", "", start, tuple(events), level.scale, level.language)
 
 
 def _hero_event(rng: random.Random, level: Level, hero: str, value: int) -> Event:
@@ -168,7 +266,7 @@ def _hero_event(rng: random.Random, level: Level, hero: str, value: int) -> Even
         elif draw < level.tricky + level.doubles:
             verb = DOUBLES
         else:
-            verb = rng.choice(PLAIN)
+            verb = rng.choice(level.language.plain)
         amount = 2 if verb == DOUBLES else rng.randint(1, level.scale.amounts)
         # Both readings of a tricky event must give a valid value, or its misreading could not be written.
         signs = "+-" if verb in TRICKY else SIGN[verb]
@@ -190,12 +288,16 @@ def sample_from(rng: random.Random, level: Level, split: Split) -> Problem:
 
 
 def read_story(text: str) -> Problem:
-    """Parse the text of a story, without its level; raises ``DataError`` if it is not exactly a story."""
+    """Parse the text of a story or sum, without its level; raises ``DataError`` if it is not exactly one."""
     head, *lines = text.split("\n")
-    found, lines_read = _HEAD.fullmatch(head), filter(None, map(_EVENT.fullmatch, lines))
-    if found:
+    story = None
+    if found := _SUM.fullmatch(text):
+        terms = re.findall(r"([-+]) (\d+)", found[2])
+        story = Problem("", "", "", int(found[1]), tuple(Event("", sign, int(amount)) for sign, amount in terms))
+    elif found := _HEAD.fullmatch(head):
+        lines_read = filter(None, map(_EVENT.fullmatch, lines))
         events = tuple(Event(m[1], m[2], 2 if m[3] == "them" else int(m[3])) for m in lines_read)
         story = Problem("", found[1], found[3], int(found[2]), events)
-        if story.text == text:
-            return story
+    if story and story.text == text:
+        return story
     raise DataError(f"{text!r} is no story of this world; generate the corpora again")

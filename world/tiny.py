@@ -48,7 +48,8 @@ _NUMBERS = [f"{before}{number}" for number in range(10, 100) for before in ("", 
 _BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 _EMBEDDING_STD = 0.08
 _VOCABULARY = 1024
-"""Number of byte, number and word tokens, without the added tokens."""
+_WIDE_VOCABULARY = 1536
+"""Numbers of byte, number and word tokens, without the added tokens."""
 STEP_SENTINEL = "\x00step\x00"
 _TAUGHT = ("full", "no_error_categories", "no_subtasks", "autoregressive")
 """The variants whose captions are tokens of the shipped models; a caption more would change the other tokens' ids."""
@@ -72,9 +73,9 @@ def prompt_chunks() -> list[str]:
     return sorted(chunks, key=lambda chunk: (-len(chunk), chunk))
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """The tokenizer of all tiny models; every call gives the same ids."""
-    vocabulary, merges = _learn_merges()
+def build_tokenizer(language: story.Language = story.NARROW) -> PreTrainedTokenizerFast:
+    """The tokenizer of a language's tiny models; every call gives the same ids."""
+    vocabulary, merges = _learn_merges(language)
     tokenizer = Qwen2Tokenizer(
         vocab=vocabulary | {token: place for place, token in enumerate(SPECIAL, start=len(vocabulary))},
         merges=merges,  # type: ignore[arg-type]  # pairs, as its core takes them
@@ -90,10 +91,10 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def _lesson_words() -> Counter[str]:
+def _lesson_words(language: story.Language) -> Counter[str]:
     """Pieces with weights: the world's words, which must become single tokens, outweigh the prompts' English."""
-    words = [*story.NAMES, *story.NOUNS, YES, NO, "them", "event"]
-    own = [f" {word}" for verb in story.SIGN for word in verb.split()] + [verb.split()[0] for verb in story.SIGN]
+    words, verbs = [*language.names, *language.nouns, YES, NO, "them", "event"], language.signs
+    own = [f" {word}" for verb in verbs for word in verb.split()] + [verb.split()[0] for verb in verbs]
     own += [f"{space}{word}" for word in words for space in ("", " ")]
     sentences = (
         "How many does have? has is about, so still The answer is \\boxed{ }. So far that is If that, then it is.",
@@ -102,6 +103,7 @@ def _lesson_words() -> Counter[str]:
     )
     own += [piece for sentence in sentences for piece in _pieces(sentence)]
     own += ["The", "So", "If", "Next", "How", " =", " +", " -", " *", "\n\n", "}.", "\\"]
+    own += ["What"] * bool(language.sums)
     counts = Counter(dict.fromkeys(own, 1000))
     prose = "\n".join((prompts.JUDGE_PROMPT, prompts.SYSTEM_TRAINING, prompts.SYSTEM_PRMBENCH, prompts.POLICY_PROMPT))
     counts.update(_pieces(prose))
@@ -112,13 +114,13 @@ def _pieces(text: str) -> list[str]:
     return [piece for piece, _ in _SPLIT.pre_tokenize_str(text)]
 
 
-def _learn_merges() -> tuple[dict[str, int], list[tuple[str, str]]]:
+def _learn_merges(language: story.Language) -> tuple[dict[str, int], list[tuple[str, str]]]:
     """Bytes, numbers, and byte-pair merges of ``_lesson_words``: most frequent pair first, ties by text."""
     merges: list[tuple[str, str]] = []
     tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *_DIGITS, *_EVENTS, *_NUMBERS]
-    weights = _lesson_words()
+    weights = _lesson_words(language)
     words = {word: list("".join(map(_as_bytes, word))) for word in weights if not any(c.isdigit() for c in word)}
-    while len(tokens) < _VOCABULARY:
+    while len(tokens) < (_VOCABULARY if language == story.NARROW else _WIDE_VOCABULARY):
         pairs: Counter[tuple[str, str]] = Counter()
         for word, parts in words.items():
             for pair in pairwise(parts):
