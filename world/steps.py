@@ -32,8 +32,8 @@ class Habits:
     slips: tuple[str, ...] = ("arithmetic", "amount", "carried", "skipped", "person", "operation", "early")
 
 
-_WEIGHTS = {"name": 3, "verb": 2, "amount": 2, "skipped": 2}
-"""How much rarer kinds of slips are favoured where slips are drawn evenly."""
+_WEIGHTS = {"name": 4, "verb": 2, "amount": 2, "skipped": 2}
+"""Weights of the kinds of slips that are rare otherwise, where slips are drawn evenly."""
 POLICY_HABITS = Habits(misread=0.55, slip=0.06, idle=0.04)
 """The human-like solver that the policy imitates: it misreads half of the tricky events."""
 PREFIX_HABITS = Habits(misread=0.15, slip=0.06, idle=0.08)
@@ -162,7 +162,9 @@ def _slip(problem: Problem, state: State, rng: random.Random, kinds: Sequence[st
     if not problem.language.even_slips:
         return fault_step(problem, state, rng.choice(kinds), rng, link)
     found = [slip for kind in kinds if (slip := fault_step(problem, state, kind, rng, link))]
-    return rng.choices(found, [_WEIGHTS.get(slip.faults[0], 1) for slip in found])[0] if found else None
+    weights = [_WEIGHTS.get(slip.faults[0], 1) for slip in found]
+    # Where few kinds can be written, as at the answer, slips are rarer.
+    return rng.choices([*found, None], [*weights, max(0, len(kinds) - sum(weights))])[0] if found else None
 
 
 def safe_step(problem: Problem, state: State, link: str = LINKS[0]) -> Verdict:
@@ -211,7 +213,7 @@ def scrambled(rng: random.Random, problem: Problem, state: State, by_words: bool
         return rng.random() < share
 
     def other(number: int) -> int:
-        return max(0, number + rng.choice((-4, -3, -2, -1, 1, 2, 3, 4)))
+        return min(max(0, number + rng.choice((-4, -3, -2, -1, 1, 2, 3, 4))), LARGEST_NUMBER)
 
     if state.done >= len(problem.events):
         return answer_text(other(state.value) if wrong(0.5) else state.value)
@@ -229,7 +231,7 @@ def scrambled(rng: random.Random, problem: Problem, state: State, by_words: bool
     right = rng.randint(1, amounts) if wrong(in_number) else 2 if object_ == "them" else int(object_)
     result = compute(left, sign, right)
     result = other(result) if wrong(in_result) else result
-    if not 0 <= result <= problem.scale.written or left > LARGEST_NUMBER:
+    if not 0 <= result <= problem.scale.written:
         return None
     link = draw_link(rng, 0.2, problem)
     claim = Claim(number, verb, object_, left, sign, right, result, noun)

@@ -48,7 +48,7 @@ _NUMBERS = [f"{before}{number}" for number in range(10, 100) for before in ("", 
 _BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 _EMBEDDING_STD = 0.08
 _VOCABULARY = 1024
-_WIDE_VOCABULARY = 1536
+_WIDE_VOCABULARY = 1280
 """Numbers of byte, number and word tokens, without the added tokens."""
 STEP_SENTINEL = "\x00step\x00"
 _TAUGHT = ("full", "no_error_categories", "no_subtasks", "autoregressive")

@@ -16,7 +16,7 @@ from pathfinder.core import prompts
 from pathfinder.models.tokens import ChatFrame, label_ids, load_tokenizer
 from world import tiny
 from world.steps import Habits, write_solution
-from world.story import LEVELS, NAMES, NOUNS, SIGN, sample_problem
+from world.story import LEVELS, NARROW, sample_problem
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_ids_survive_a_round_trip_through_every_loader(tokenizer: PreTrainedToke
 
 
 def test_numbers_words_and_prompt_chunks_are_single_tokens(tokenizer: PreTrainedTokenizerFast) -> None:
-    words = [f" {word}" for word in (*NAMES, *NOUNS, *(w for verb in SIGN for w in verb.split()))]
+    words = [f" {word}" for word in (*NARROW.names, *NARROW.nouns, *(w for verb in NARROW.signs for w in verb.split()))]
     numbers = [f"{before}{n}" for n in range(100) for before in ("", " ")] + [f"{n})" for n in range(1, 10)]
     texts = {*words, *numbers, tiny.YES, tiny.NO, "\n\n", *tiny.prompt_chunks()}
     assert len({tiny.token_id(tokenizer, text) for text in texts}) == len(texts)
