@@ -26,6 +26,16 @@ from pathfinder.core.records import problem_id
 
 TRICKY = ("takes back", "gives back")
 DOUBLES = "doubles"
+_NAMES = ("Tom", "Ann", "Bob", "Eve", "Sam", "Mia", "Leo", "Zoe", "Max", "Ida")
+_MORE_NAMES = (
+    "Emma", "Noah", "Lily", "Jack", "Maria", "Peter", "Sara", "Paul", "Nina", "Omar",
+    "Ali", "Mei", "Raj", "Ben", "Lucy", "Alice", "John", "Mary", "Anna", "David",
+)  # fmt: skip
+_NOUNS = ("apples", "pears", "coins", "books", "cards", "stamps", "shells", "beads", "pens", "plums")
+_MORE_NOUNS = (
+    "oranges", "cookies", "marbles", "candies", "eggs", "balls", "toys", "dollars", "pencils", "stickers",
+    "flowers", "tickets", "cups", "bananas", "cakes", "keys", "bottles", "boxes", "stones", "cars",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +44,17 @@ class Language:
 
     ``sums`` is the share of problems that are plain sums, and ``bare`` the share of steps that are only an equation.
     With ``even_slips`` a solver's slip is drawn among the faults that can be written in its place.
+    ``vocabulary`` is the number of byte, number and word tokens, without the added tokens.
     """
 
-    names: tuple[str, ...] = ("Tom", "Ann", "Bob", "Eve", "Sam", "Mia", "Leo", "Zoe", "Max", "Ida")
-    nouns: tuple[str, ...] = (
-        "apples",
-        "pears",
-        "coins",
-        "books",
-        "cards",
-        "stamps",
-        "shells",
-        "beads",
-        "pens",
-        "plums",
-    )
+    names: tuple[str, ...] = _NAMES
+    nouns: tuple[str, ...] = _NOUNS
     adding: tuple[str, ...] = ("buys", "finds", "gets")
     taking: tuple[str, ...] = ("sells", "loses", "uses")
     sums: float = 0.0
     bare: float = 0.0
     even_slips: bool = False
+    vocabulary: int = 1024
 
     @property
     def plain(self) -> tuple[str, ...]:
@@ -73,22 +74,15 @@ class Language:
 
 
 NARROW = Language()
-_MORE_NAMES = (
-    "Emma", "Noah", "Lily", "Jack", "Maria", "Peter", "Sara", "Paul", "Nina", "Omar",
-    "Ali", "Mei", "Raj", "Ben", "Lucy", "Alice", "John", "Mary", "Anna", "David",
-)  # fmt: skip
-_MORE_NOUNS = (
-    "oranges", "cookies", "marbles", "candies", "eggs", "balls", "toys", "dollars", "pencils", "stickers",
-    "flowers", "tickets", "cups", "bananas", "cakes", "keys", "bottles", "boxes", "stones", "cars",
-)  # fmt: skip
 WIDE = Language(
-    names=NARROW.names + _MORE_NAMES,
-    nouns=NARROW.nouns + _MORE_NOUNS,
+    names=_NAMES + _MORE_NAMES,
+    nouns=_NOUNS + _MORE_NOUNS,
     adding=(*NARROW.adding, "receives", "picks", "earns", "wins", "collects", "makes", "adds"),
     taking=(*NARROW.taking, "eats", "drops", "spends", "breaks", "throws", "gives away"),
     sums=0.12,
     bare=0.08,
     even_slips=True,
+    vocabulary=1280,
 )
 """The language with all words of the others, which stories and steps are read in."""
 SIGN = WIDE.signs

@@ -47,9 +47,6 @@ _EVENTS = [f"{digit})" for digit in range(1, 10)]
 _NUMBERS = [f"{before}{number}" for number in range(10, 100) for before in ("", " ")]
 _BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 _EMBEDDING_STD = 0.08
-_VOCABULARY = 1024
-_WIDE_VOCABULARY = 1280
-"""Numbers of byte, number and word tokens, without the added tokens."""
 STEP_SENTINEL = "\x00step\x00"
 _TAUGHT = ("full", "no_error_categories", "no_subtasks", "autoregressive")
 """The variants whose captions are tokens of the shipped models; a caption more would change the other tokens' ids."""
@@ -120,7 +117,7 @@ def _learn_merges(language: story.Language) -> tuple[dict[str, int], list[tuple[
     tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), *_DIGITS, *_EVENTS, *_NUMBERS]
     weights = _lesson_words(language)
     words = {word: list("".join(map(_as_bytes, word))) for word in weights if not any(c.isdigit() for c in word)}
-    while len(tokens) < (_VOCABULARY if language == story.NARROW else _WIDE_VOCABULARY):
+    while len(tokens) < language.vocabulary:
         pairs: Counter[tuple[str, str]] = Counter()
         for word, parts in words.items():
             for pair in pairwise(parts):
