@@ -218,13 +218,11 @@ def assess_step(problem: Problem, state: State, step: Step, text: str) -> Verdic
     """``assess`` for a step that is parsed already."""
     after = state
     if not isinstance(step, Remark):
-        place = min(next_own(problem, state) + 1, len(problem.events)) if isinstance(step, Sum) else step.event
-        faults = (
-            _sum_faults(problem, state, step) if isinstance(step, Sum) else _event_step_faults(problem, state, step)
-        )
+        faults = _event_step_faults(problem, state, step)
         if "repetition" not in faults:
             value = step.value if isinstance(step, Aside) else step.result
-            after = State(max(state.done, place), value, (*state.claims, step), state.ended)
+            done = step.event or (next_own(problem, state) + 1 if "event" not in faults else 0)
+            after = State(max(state.done, done), value, (*state.claims, step), state.ended)
     elif step.kind == "answer":
         faults = ["early"] * is_early(problem, state) + ["answer"] * (step.value != state.value)
         after = replace(state, value=step.value or 0, ended=True)
@@ -278,7 +276,8 @@ def assess_to_error(problem: Problem, steps: Sequence[str]) -> list[Verdict | No
 def verb_of(problem: Problem, verdict: Verdict) -> str | None:
     """The verb that a claim names, or the verb of the event that a bare line is about."""
     if isinstance(verdict.step, Sum):
-        return problem.events[verdict.after.done - 1].verb if verdict.after != verdict.before else None
+        has_event = {"event", "repetition"}.isdisjoint(verdict.faults)
+        return problem.events[verdict.after.done - 1].verb if has_event else None
     return verdict.step.verb if isinstance(verdict.step, Claim) else None
 
 
@@ -301,7 +300,9 @@ def _sum_faults(problem: Problem, state: State, step: Sum) -> list[str]:
     return faults + ["amount"] * (step.right != event.amount) + ["carried"] * (step.value != state.value)
 
 
-def _event_step_faults(problem: Problem, state: State, step: Claim | Aside) -> list[str]:
+def _event_step_faults(problem: Problem, state: State, step: Claim | Sum | Aside) -> list[str]:
+    if isinstance(step, Sum):
+        return _sum_faults(problem, state, step)
     faults = _claim_faults(step) if isinstance(step, Claim) else []
     faults += ["unit"] * (step.noun != problem.noun)
     if step in state.claims:

@@ -186,15 +186,21 @@ def write_solution(problem: Problem, rng: random.Random, habits: Habits) -> list
     return steps
 
 
+def _kind(problem: Problem, rng: random.Random, kinds: Sequence[str]) -> str:
+    if not problem.language.even_slips:
+        return rng.choice(kinds)
+    return rng.choices(kinds, [_WEIGHTS.get(kind, 1) for kind in kinds])[0]
+
+
 def draw_candidate(rng: random.Random, problem: Problem, written: Verdict) -> Verdict:
-    """A step to verify in the place of ``written``: 45 % correct, the others with a fault drawn evenly."""
+    """A step to verify in the place of ``written``: 45 % correct, the others with a fault of any kind."""
     link = draw_link(rng, 0.2, problem)
     draw = rng.random()
     if draw < 0.45:
         return safe_step(problem, written.before, link)
     kinds = oracle.SUBOPTIMAL if draw > 0.93 else oracle.ERRORS
     for _ in range(6):
-        if faulty := fault_step(problem, written.before, rng.choice(kinds), rng, link):
+        if faulty := fault_step(problem, written.before, _kind(problem, rng, kinds), rng, link):
             return faulty
     return written
 

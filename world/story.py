@@ -43,7 +43,8 @@ class Language:
     """The words and habits of speech of a world; the tricky verbs and "doubles" are in every language.
 
     ``sums`` is the share of problems that are plain sums, and ``bare`` the share of steps that are only an equation.
-    With ``even_slips`` a solver's slip is drawn among the faults that can be written in its place.
+    With ``even_slips`` a solver's slip is drawn among the faults that can be written in its place, and kinds of faults
+    that are rare otherwise have more weight.
     ``vocabulary`` is the number of byte, number and word tokens, without the added tokens.
     """
 
@@ -146,7 +147,7 @@ WORLDS = {
         Level("omnimath", (7, 9), 79, 0.35, tricky=0.36, doubles=0.12, scale=_RICH),
     ),
     "wide": _by_name(
-        Level("gsm8k", (2, 3), 39, 0.15, scale=_WIDE, language=WIDE),
+        Level("gsm8k", (1, 3), 39, 0.15, scale=_WIDE, language=WIDE),
         Level("math", (3, 4), 59, 0.2, doubles=0.05, scale=_WIDE, language=WIDE),
         Level("olympiadbench", (4, 5), 79, 0.2, doubles=0.08, scale=_WIDE, language=WIDE),
         Level("omnimath", (5, 7), 89, 0.25, doubles=0.08, scale=_WIDE, language=WIDE),
