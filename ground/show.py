@@ -1,6 +1,6 @@
 """The one way in which a verb prints its result: a JSON value, as JSON or as text that is safe on any terminal.
 
-docs/json.md lists the keys of each verb.
+docs/commands.md lists the keys of each verb.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import typer
 
 from ground.text import has_colour, printable
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (keys: docs/json.md).")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (keys: docs/commands.md).")]
 """The option ``--json`` of every verb: annotate a parameter ``as_json`` with it."""
-AsJsonLines = Annotated[bool, typer.Option("--json", help="Print JSON Lines, as by default (keys: docs/json.md).")]
+AsJsonLines = Annotated[bool, typer.Option("--json", help="Print JSON Lines, as by default (keys: docs/commands.md).")]
 """The same for a verb that prints rows as they are made."""
 _DIGEST, _SHORT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}"), 12  # a commit or a sha256
 _TITLE, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"

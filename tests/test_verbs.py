@@ -31,7 +31,7 @@ CHECKED = [
     for path in ROOT.glob("tests/**/test_*.py")
     for command in re.findall(r'\bchecked\(f?"([^"]+)"', path.read_text(encoding="utf-8"))
 ]
-"""Every command whose printed JSON a test compares with docs/json.md."""
+"""Every command whose printed JSON a test compares with docs/commands.md."""
 MODEL = ("--model", "model")
 SOLUTIONS = [{"id": f"gsm8k-{n}", "problem": f"{n} + 1?", "steps": ["We add.", f"It is {n + 1}."]} for n in range(2)]
 
@@ -63,7 +63,8 @@ def test_every_verb_offers_json_and_explains_each_argument(words: tuple[str, ...
     assert [param.name for param in command.params if not getattr(param, "help", None)] == []
     assert command.help
     name = " ".join(words[1:] if words[1:] in VERBS else words)
-    assert [one for one in documented() if one.split()[: len(name.split())] == name.split()], "add it to docs/json.md"
+    listed = [one for one in documented() if one.split()[: len(name.split())] == name.split()]
+    assert listed, "add it to docs/commands.md"
     assert [one for one in CHECKED if one.startswith(name)], f'call checked("{name}", output) in a test of this verb'
 
 

@@ -139,7 +139,7 @@ def estimate(parts: Sequence[Replicates], confidence: float, between: Spread | N
     A part has one row of replicates per seed. Paired seeds are one part of row-by-row differences; unpaired seeds are
     two parts, the right side with its sign reversed. With one seed per part this is the percentile bootstrap. With
     several, the variance between seeds is added to the bootstrap's over problems, and the interval is Student's t with
-    Satterthwaite's degrees of freedom. ``docs/measurements.md`` compares it with other intervals. ``between`` replaces
+    Satterthwaite's degrees of freedom. ``tests/campaigns/reliability.md`` compares it with others. ``between`` replaces
     the rows' own variance between seeds.
 
     Satterthwaite, "An approximate distribution of estimates of variance components", Biometrics Bulletin 2 (1946).

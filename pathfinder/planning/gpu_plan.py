@@ -203,7 +203,7 @@ class Plan:
         return float(shape.adapter(lora) if lora.rank else shape.parameters)
 
     def as_json(self) -> dict[str, Any]:
-        """The plan, from which ``plan_text`` makes tables and sentences; docs/json.md lists the keys.
+        """The plan, from which ``plan_text`` makes tables and sentences; docs/commands.md lists the keys.
 
         Hours, main memory and disk hold with ``settings``. There are no hours if a stage fits with no settings.
         """

@@ -40,16 +40,16 @@ def verbs(command: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[tu
 
 
 def documented() -> dict[str, tuple[str, set[str], set[str]]]:
-    """The table of docs/json.md: for each command its form, its keys, and the keys that only some rows have."""
+    """The table of docs/commands.md: for each command its form, its keys, and the keys that only some rows have."""
     found: dict[str, tuple[str, set[str], set[str]]] = {}
-    for command, form, keys, rare in _ROW.findall((ROOT / "docs/json.md").read_text(encoding="utf-8")):
+    for command, form, keys, rare in _ROW.findall((ROOT / "docs/commands.md").read_text(encoding="utf-8")):
         named = set(_CODE.findall(keys))
         found[command] = (form, found[named.pop()][1] if "the keys of" in keys else named, set(_CODE.findall(rare)))
     return found
 
 
 def checked(command: str, text: str) -> Any:
-    """The value that a command printed with ``--json``: one document or JSON Lines, with the keys of docs/json.md."""
+    """The value that a command printed with ``--json``: a document or JSON Lines, with the keys of docs/commands.md."""
     form, keys, rare = documented()[command]
     value = [_parsed(line) for line in text.splitlines()] if form == "lines" else _parsed(text)
     if form in ("object", "list", "lines"):
@@ -57,7 +57,9 @@ def checked(command: str, text: str) -> Any:
         assert isinstance(rows, list), f"{command}: expected a {form}, found {value!r}"
         assert rows, f"{command}: no row to look at"
         for row in rows:
-            assert keys <= row.keys() <= keys | rare, f"{command}: {sorted(row.keys() ^ keys)} differ from docs/json.md"
+            assert keys <= row.keys() <= keys | rare, (
+                f"{command}: {sorted(row.keys() ^ keys)} differ from docs/commands.md"
+            )
     return value
 
 
