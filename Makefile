@@ -6,11 +6,13 @@
 # build that .venv has, or installs the CPU build into a new .venv.
 # VERBOSE=1 makes `make run` print every line and the table of all stages, also on a terminal.
 # LEVEL names what `make world` makes: a level of infra/pretraining/params.yaml.
+# BLOCK names a block of infra/experiment/params.yaml.
 # TORCH_INDEX is where the CPU build comes from when pip is not configured to find it.
 
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 LEVEL ?= quickstart
+BLOCK ?= pilot
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # uv looks for PyTorch's CPU build in pip's find-links, if configured, and otherwise on TORCH_INDEX.
 LINKS = $(or $(UV_FIND_LINKS),$(shell $(BIN)/python -m pip config get global.find-links 2>/dev/null))
@@ -52,7 +54,7 @@ export PYTHONDONTWRITEBYTECODE :=
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env other-build vllm doctor gpu-day run world results shape style test rehearse faults mutate team check lock deploy undeploy bench clean
+.PHONY: help env other-build vllm doctor gpu-day run world experiment results shape style test rehearse faults mutate team check lock deploy undeploy bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -125,6 +127,10 @@ world: $(STAMP)  ## rebuild the shipped world from its seed (LEVEL=replica-small
 	@trap 'rm -f infra/pretraining/.dvcignore' EXIT; echo '!dvc.yaml' > infra/pretraining/.dvcignore; \
 	nice dvc repro infra/pretraining/dvc.yaml:corpus@$(LEVEL) infra/pretraining/dvc.yaml:measure@$(LEVEL) \
 	  $(if $(filter quickstart,$(LEVEL)),infra/pretraining/dvc.yaml:ship)
+
+experiment: $(STAMP)  ## run a block of docs/experiment.md (BLOCK=pilot, main, more or curves); hours, resumable
+	@trap 'rm -f infra/experiment/.dvcignore' EXIT; echo '!dvc.yaml' > infra/experiment/.dvcignore; \
+	nice dvc repro infra/experiment/dvc.yaml:cells@$(BLOCK)
 
 shape: $(STAMP)  ## count the shape of the code: lines by wing, imports, circles, pages
 	@python -m docs.tools.shape

@@ -29,7 +29,7 @@ WINGS = {
     "extras": ("ground", "pathfinder", "evidence", "world"),
     "flows": ("ground", "pathfinder", "evidence"),
     "infra": ("ground", "pathfinder", "evidence", "flows"),
-    "docs": ("ground", "pathfinder", "evidence", "world", "flows", "infra"),
+    "docs": ("ground", "pathfinder", "evidence", "world", "extras", "flows", "infra"),
 }
 """The wings, and those that each may import. ``flows/team``, a part of ``flows``, may import ``extras``, too."""
 STAGE = "evidence/record/stage.py"

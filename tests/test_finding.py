@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from docs.tools import readings
-from docs.tools.readings import Judged, System, contrast, curves, weighted_f1, weights_at
+from docs.tools.readings import System, contrast, curves
+from extras.experiment.figures import Judged, weighted_f1, weights_at
 from ground.io import DataError, write_jsonl
 from pathfinder.benchmarks.readers import ProcessBenchItem, read_prmbench, read_processbench
 from pathfinder.core.prompts import VARIANTS

@@ -20,12 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from docs.tools.readme import between
+from extras.experiment.figures import Judged, judge, weighted_f1, weights_at
 from ground.io import DataError, read_jsonl, write_text
 from ground.text import errors_without_traceback
 from pathfinder.benchmarks import prmbench
 from pathfinder.benchmarks.bootstrap import INTERVALS, Estimate, estimate, replicate
-from pathfinder.benchmarks.processbench import Table, f1_of, first_error
-from pathfinder.benchmarks.readers import ProcessBenchItem, read_prmbench, read_processbench
+from pathfinder.benchmarks.processbench import Table, first_error
+from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core import readings as core
 from pathfinder.core.params import load_params
 from pathfinder.core.prompts import VARIANTS
@@ -33,8 +34,6 @@ from pathfinder.core.runs import Run, parse_runs
 from pathfinder.pages.page import PALETTE, markdown_table
 from pathfinder.pages.svg import line_chart
 from pathfinder.reporting.page.registered import Scores, prmbench_figures, scores_of
-from world.oracle import assess_to_error
-from world.story import read_story
 
 Reading = Literal["soundness", "quality"]
 RAW, PREDICTIONS = Path("artifacts/raw"), Path("artifacts/predictions")
@@ -51,17 +50,6 @@ CONTRASTS: tuple[tuple[str, str, Reading], ...] = (
 )
 """Two variants and the reading by which both are read."""
 _STYLE = "text{font:12px system-ui,sans-serif;fill:var(--fg)}.dim{fill:var(--dim)}"
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """An item of ProcessBench with the truth about its steps before the first error."""
-
-    item: ProcessBenchItem
-    correct: int
-    """The number of these steps."""
-    idle: frozenset[int]
-    """The places of those that are correct but not optimal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +80,6 @@ class System:
         return sum(flags), len(flags)
 
 
-def judge(item: ProcessBenchItem) -> Judged:
-    """The truth about an item by the oracle; raises ``DataError`` if its problem is no story of the world."""
-    verdicts = assess_to_error(read_story(item.problem), item.steps)
-    correct = item.label if item.label >= 0 else len(item.steps)
-    return Judged(
-        item, correct, frozenset(t for t, v in enumerate(verdicts[:correct]) if v is not None and not v.rating)
-    )
-
-
 def readings_of(variant: str) -> tuple[Reading, ...]:
     """Soundness and quality, as far as the labels of a variant give them."""
     has = core.readings_of(VARIANTS[variant])
@@ -125,31 +104,6 @@ def systems(runs: Sequence[Run], items: Sequence[Judged]) -> list[System]:
             flagged = (tuple(step.read(reading) < 0.5 for step in each) if each else None for each in mine)
             found.append(System(run, reading, tuple(flagged)))
     return found
-
-
-def weights_at(items: Sequence[Judged], percent: float) -> npt.NDArray[np.float64]:
-    """Weights of the items, float64 (items,), with which ``percent`` of all correct steps are not optimal.
-
-    Items with such a step have one weight, the other items weigh 1. The items keep their solutions and predictions.
-    Raises ``DataError`` if no weight gives the share.
-    """
-    has = np.array([bool(judged.idle) for judged in items])
-    idle, correct = (np.array([len(j.idle) for j in items]), np.array([j.correct for j in items]))
-    share = percent / 100
-    excess = idle.sum() - share * correct[has].sum()
-    if excess <= 0:
-        raise DataError(f"no weighting of the items makes {percent:g} % of the correct steps not optimal; ask for less")
-    return np.where(has, share * correct[~has].sum() / excess, 1.0)
-
-
-def weighted_f1(table: Table, weights: npt.NDArray[np.float64]) -> float:
-    """Mean F1 over the subsets in percent, with a weight for each item."""
-    size = len(table.subsets)
-    groups = table.subset + size * ~table.wrong
-    count = np.bincount(groups, weights=weights, minlength=2 * size)
-    hits = np.bincount(groups, weights=weights * table.hit, minlength=2 * size)
-    accuracies = 100 * np.divide(hits, count, out=np.zeros_like(hits), where=count > 0).reshape(2, -1)
-    return float(f1_of(accuracies).mean())
 
 
 def curves(found: Sequence[System], items: Sequence[Judged]) -> dict[tuple[str, Reading], list[float]]:

@@ -106,7 +106,7 @@ def sources() -> list[Path]:
     """The Python and pipeline files of the product."""
     folders = ("ground", "pathfinder", "stages", "evidence", "extras", "flows", "infra", "world")
     code = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [*code, ROOT / "dvc.yaml", ROOT / "infra/pretraining/dvc.yaml", ROOT / "Makefile"]
+    return [*code, ROOT / "dvc.yaml", *(ROOT / "infra").glob("*/dvc.yaml"), ROOT / "Makefile"]
 
 
 def pages() -> list[Path]:

@@ -1,0 +1,190 @@
+"""The answers of the experiment: each hypothesis as a paired difference, with an interval and a verdict."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtri
+
+from extras.experiment.figures import Judged, weights_at
+from extras.experiment.plan import MAIN_SHARE, Cell
+from ground.io import DataError, read_json
+from pathfinder.benchmarks.bootstrap import Estimate, adjusted, estimate, resamples
+from pathfinder.benchmarks.processbench import f1_of, subsets_of
+
+Verdict = Literal["helps", "harms", "equivalent", "open"]
+Figures = Mapping[str, Any]
+Rows = npt.NDArray[np.float64]
+"""A figure or a difference on all items and on each resample, float64 (1 + resamples,), or one such row per seed."""
+SMALLEST = 1.0
+"""Points: a smaller difference does not matter."""
+LOOKS = {24: 0.0051, 48: 0.0475}
+"""Two-sided levels after so many seeds: O'Brien and Fleming's bounds of two looks (z 2.80 and 1.98)."""
+EQUIVALENCE = 0.90
+"""The interval of two one-sided tests at 5 %."""
+_SAMPLES, _SEED = 1000, 42
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """A difference between two variants by a reading; "definition" is the mean of F1 and PRMScore, each by its own."""
+
+    name: str
+    question: str
+    left: str
+    right: str
+    reading: Literal["soundness", "quality", "definition"]
+
+
+HYPOTHESES = (
+    Hypothesis("H1", "do separate types help to find errors?", "full", "no_error_categories", "soundness"),
+    Hypothesis("H2", "do error labels before correctness help to find errors?", "full", "plain_error", "soundness"),
+    Hypothesis("H3", "does one model serve both definitions?", "full", "no_subtasks", "definition"),
+    Hypothesis("H4", "do two passes help the reward?", "full", "autoregressive", "quality"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The estimate of a hypothesis in one setting, and its verdict."""
+
+    hypothesis: Hypothesis
+    base: str
+    size: int
+    seeds: int
+    found: Estimate
+    near: Estimate
+    """With the interval of the test for equivalence."""
+    spread: float
+    """The standard deviation of the paired difference between seeds."""
+    p: float
+    """Adjusted over the hypotheses of the setting (Holm)."""
+    verdict: Verdict
+    needed: int
+    """Seeds that would make the equivalence interval narrow enough; 0 if no number would."""
+
+
+def read_cells(folder: Path) -> dict[Cell, Figures]:
+    """The finished cells below a folder. Raises ``DataError`` for a file that is no cell."""
+    found = {}
+    for path in sorted(folder.rglob("*.json")):
+        row = read_json(path)
+        try:
+            cell = Cell(**row["cell"])
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{path}: no cell of the experiment; remove it and run its block again") from error
+        found[cell] = row
+    return found
+
+
+class Replicates:
+    """F1 of any cell on the items and on each resample of the items, from the bits of its hits."""
+
+    def __init__(self, items: Sequence[Judged]) -> None:
+        rows = [j.item for j in items]
+        subsets = subsets_of(rows)
+        group = np.array([subsets.index(i.subset) + len(subsets) * (i.label < 0) for i in rows])
+        strata = [f"{g}" for g in group]
+        drawn = [np.arange(len(rows)), *resamples(len(rows), _SAMPLES, _SEED, strata)]
+        weights = weights_at(items, MAIN_SHARE)
+        times = np.stack([np.bincount(picked, minlength=len(rows)) for picked in drawn]) * weights
+        members = np.stack([group == g for g in range(2 * len(subsets))], axis=1).astype(np.float64)
+        self._times, self._members, self._of_group = times, members, times @ members
+        self._count = len(rows)
+
+    def f1(self, hits: str) -> Rows:
+        """Mean F1 in percent, float64 (1 + resamples,), of a cell's ``hits``."""
+        bits = np.unpackbits(np.frombuffer(bytes.fromhex(hits), np.uint8), count=self._count)
+        accuracies = 100 * (self._times @ (self._members * bits[:, None])) / self._of_group
+        halves = accuracies.reshape(len(accuracies), 2, -1).swapaxes(0, 1)
+        means: Rows = f1_of(halves).mean(-1)
+        return means
+
+
+def figure_of(figures: Figures, reading: str, f1: Callable[[str], Rows]) -> Rows:
+    """The figure of a cell and its replicates: F1 by a reading or, by definition, the mean of F1 and PRMScore.
+
+    By definition, the first reading of the variant that the benchmark asks for counts. PRMScore has no replicates.
+    """
+    read = figures["processbench"]
+    asked = "soundness" if reading == "definition" else reading
+    f1_values = f1(read.get(asked, next(iter(read.values())))["hits"])
+    if reading != "definition":
+        return f1_values
+    rules = figures["prmbench"]
+    score = rules.get("definition", next(iter(rules.values())))["PRMScore"]
+    halved: Rows = (f1_values + score) / 2
+    return halved
+
+
+def answers(cells: Mapping[Cell, Figures], items: Sequence[Judged]) -> list[Answer]:
+    """The answer to each hypothesis in each setting (base and number of records) with at least two paired seeds."""
+    replicates, memo = Replicates(items), dict[tuple[Cell, str], Rows]()
+
+    def value(cell: Cell, reading: str) -> Rows:
+        if (cell, reading) not in memo:
+            memo[cell, reading] = figure_of(cells[cell], reading, replicates.f1)
+        return memo[cell, reading]
+
+    out: list[Answer] = []
+    for base, size in sorted({(cell.base, cell.size) for cell in cells}):
+        here: list[tuple[Hypothesis, Rows]] = []
+        for hypothesis in HYPOTHESES:
+            sides = [Cell(base, variant, size, 0) for variant in (hypothesis.left, hypothesis.right)]
+            seeds = sorted(set.intersection(*({c.seed for c in cells if replace(c, seed=0) == side} for side in sides)))
+            pairs = [[value(replace(side, seed=seed), hypothesis.reading) for side in sides] for seed in seeds]
+            if len(pairs) > 1:
+                here.append((hypothesis, np.stack([left - right for left, right in pairs])))
+        ps = adjusted([estimate([rows], 0.95).p for _, rows in here])
+        out += [_answer(hypothesis, base, size, rows, p) for (hypothesis, rows), p in zip(here, ps, strict=True)]
+    return out
+
+
+def _answer(hypothesis: Hypothesis, base: str, size: int, rows: Rows, p: float) -> Answer:
+    found, near = estimate([rows], 0.95), estimate([rows], EQUIVALENCE)
+    spread, of_items = float(rows[:, 0].std(ddof=1)), float(rows.mean(0)[1:].std())
+    verdict = verdict_of(found, near, p, len(rows))
+    needed = seeds_needed(found.value, spread, of_items)
+    return Answer(hypothesis, base, size, len(rows), found, near, spread, p, verdict, needed)
+
+
+def verdict_of(found: Estimate, near: Estimate, p: float, seeds: int) -> Verdict:
+    """The verdict on a difference: whether it is clear at the level of this look, then whether it is negligible."""
+    level = max((alpha for look, alpha in LOOKS.items() if seeds >= look), default=0.0)
+    if p < level and abs(found.value) >= SMALLEST:
+        return "helps" if found.value > 0 else "harms"
+    return "equivalent" if near.low > -SMALLEST and near.high < SMALLEST else "open"
+
+
+def seeds_needed(value: float, spread: float, of_items: float) -> int:
+    """Seeds for an equivalence interval on one side of ``SMALLEST``, if the difference stays ``value``; 0: none do."""
+    room = abs(SMALLEST - abs(value)) / float(ndtri((1 + EQUIVALENCE) / 2))
+    left = room**2 - of_items**2
+    return math.ceil(spread**2 / left) if left > 0 else 0
+
+
+def rows_of(found: Iterable[Answer]) -> list[tuple[str, ...]]:
+    """The rows of the table of answers."""
+    return [
+        (
+            f"{a.hypothesis.name}: {a.hypothesis.left} - {a.hypothesis.right}",
+            a.hypothesis.reading,
+            f"{a.base}, {a.size:,}",
+            f"{a.seeds}",
+            f"{a.found.value:+.2f} [{a.found.low:.2f}, {a.found.high:.2f}]",
+            f"[{a.near.low:.2f}, {a.near.high:.2f}]",
+            f"{a.spread:.2f}",
+            f"{a.p:.3f}",
+            a.verdict + (f" ({a.needed or 'no number of'} seeds)" if a.verdict == "open" else ""),
+        )
+        for a in found
+    ]
+
+
+HEADS = ("difference", "reading", "base, records", "seeds", "points, 95 %", "90 %", "SD", "p", "verdict")

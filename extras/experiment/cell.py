@@ -1,0 +1,137 @@
+"""One cell of the experiment: train a variant on a number of records, choose its thresholds, and measure it."""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from extras.experiment.bases import BASES
+from extras.experiment.figures import Judged, by_reading_of, prmbench_of, read_judged
+from extras.experiment.material import MATERIAL
+from extras.experiment.plan import Cell, Plan
+from ground.io import digest_of, read_parquet, sha256_file
+from pathfinder.benchmarks.readers import PRMBenchItem, read_prmbench
+from pathfinder.core.labels import HUMAN
+from pathfinder.core.mixes import take
+from pathfinder.core.prompts import VARIANTS
+from pathfinder.core.readings import readings_of
+from pathfinder.core.records import TREES
+from pathfinder.core.runs import parse_run
+from pathfinder.core.steps import Solution, StepScore
+from pathfinder.models import tokens
+from pathfinder.models.folders import open_model
+from pathfinder.prm.scoring import Scorer
+from pathfinder.training import outcome, trainer
+from pathfinder.training.card import Learnt
+from pathfinder.training.examples import Example, read_examples
+from pathfinder.training.network import load_network
+from pathfinder.tree.passes import Prompter
+
+_TOKENS = 8192
+"""Token budget of a forward pass of the evaluation."""
+
+
+@dataclass(frozen=True)
+class Laboratory:
+    """What the cells of a process share: the test sets, and the examples of the last variant and size."""
+
+    plan: Plan
+    material: Path = MATERIAL
+    bases: Path = BASES
+
+    @cached_property
+    def dev(self) -> list[Judged]:
+        """The set that chooses thresholds."""
+        return read_judged(self.material / "dev")
+
+    @cached_property
+    def test(self) -> list[Judged]:
+        """The ProcessBench-like set."""
+        return read_judged(self.material / "processbench")
+
+    @cached_property
+    def prmbench(self) -> list[PRMBenchItem]:
+        """The PRMBench-like set."""
+        return read_prmbench(self.material / "prmbench").items
+
+    @cached_property
+    def _examples(self) -> dict[tuple[str, str, int], list[Example]]:
+        return {}
+
+    def examples(self, cell: Cell, prompter: Prompter) -> list[Example]:
+        """The records to learn from: the first of one seeded order of trees, so that sizes are nested."""
+        key = (cell.base, cell.variant, cell.size)
+        if key not in self._examples:
+            self._examples.clear()
+            trees = take(read_parquet(self.material / "train.parquet", TREES), cell.size, self.plan.seed)
+            self._examples[key] = read_examples(trees, prompter, self.plan.train.token_budget)
+        return self._examples[key]
+
+    def identity(self, cell: Cell) -> str:
+        """Digest of everything that decides a cell's figures, without the code."""
+        files = [self.bases / cell.base / "model.safetensors", *sorted(self.material.rglob("*.*"))]
+        settings = self.plan.train.model_dump(exclude={"save_every", "checkpoint_gib", "launch"})
+        return digest_of([cell.name, settings, self.plan.seed, [sha256_file(path) for path in files]])
+
+    def measure(self, cell: Cell) -> dict[str, Any]:
+        """Train the cell's model and measure it; the figures, with the machine that made them."""
+        started = time.process_time()
+        with tempfile.TemporaryDirectory() as folder:
+            trained = self._train(cell, Path(folder))
+            after_training = time.process_time()
+            scorer = Scorer(open_model(trained), dtype="float32", token_budget=_TOKENS, where="cpu")
+            dev, test, steps = (self._scores(scorer, solutions) for solutions in self._solutions)
+        readings: list[str] = [name for name in ("soundness", "quality") if name in readings_of(VARIANTS[cell.variant])]
+        found = {name: by_reading_of(self.dev, dev, self.test, test, name) for name in readings}
+        thresholds = {name: float(figures["threshold"]) for name, figures in found.items()}
+        return {
+            "cell": {"base": cell.base, "variant": cell.variant, "size": cell.size, "seed": cell.seed},
+            "identity": self.identity(cell),
+            "processbench": found,
+            "prmbench": prmbench_of(self.prmbench, steps, thresholds),
+            "seconds": {
+                "train": round(after_training - started, 1),
+                "evaluate": round(time.process_time() - after_training, 1),
+            },
+            "machine": {
+                "processor": torch.backends.cpu.get_cpu_capability(),
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+                "python": platform.python_version(),
+            },
+        }
+
+    @cached_property
+    def _solutions(self) -> tuple[list[Solution], list[Solution], list[Solution]]:
+        return (
+            [judged.solution for judged in self.dev],
+            [judged.solution for judged in self.test],
+            [Solution(item.idx, item.problem, item.steps) for item in self.prmbench],
+        )
+
+    @staticmethod
+    def _scores(scorer: Scorer, solutions: Sequence[Solution]) -> list[list[StepScore]]:
+        return scorer.score(solutions)
+
+    def _train(self, cell: Cell, folder: Path) -> Path:
+        torch.set_num_threads(1)  # a fixed order of sums
+        base = self.bases / cell.base
+        settings = self.plan.train.model_copy(update={"seed": self.plan.train.seed + cell.seed - 1})
+        tokenizer = tokens.load_tokenizer(base)
+        prompter = Prompter(tokenizer, VARIANTS[cell.variant])
+        examples = self.examples(cell, prompter)
+        network, added = load_network(base, tokenizer, settings)
+        fitted = trainer.fit(network, prompter, examples, settings, folder / "progress")
+        learnt = Learnt(parse_run(cell.variant), {"model": sha256_file(base / "model.safetensors")}, "", 1.0, 0)
+        sources = {HUMAN: sum(example.records for example in examples)}
+        outcome.save_model(fitted.network, tokenizer, prompter, settings, added, folder / "model", learnt, sources)
+        return folder / "model"

@@ -1,0 +1,262 @@
+"""The experiment on typed errors: its plan, its material, its figures, and the verdicts on known differences."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from extras.experiment import __main__ as command
+from extras.experiment import bases, material
+from extras.experiment.answers import Answer, Replicates, answers, read_cells, rows_of, seeds_needed, verdict_of
+from extras.experiment.figures import Judged, auc, by_reading_of, read_judged, weighted_f1, weights_at
+from extras.experiment.plan import PLAN, Cell, Plan, load_plan
+from ground.io import DataError, read_json, write_json
+from pathfinder.benchmarks.bootstrap import Estimate
+from pathfinder.benchmarks.processbench import Table, first_error
+from pathfinder.core.steps import StepScore
+from world.oracle import assess_all
+from world.story import read_story
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    """The plan at the least size that has every kind of error in every subset."""
+    whole = load_plan(ROOT / PLAN)
+    return whole.model_copy(
+        update={
+            "tests": whole.tests.model_copy(update={"items": 112, "dev": 112, "prmbench": 3}),
+            "training": whole.training.model_copy(update={"lines": 24}),
+            "bases": {"a2": whole.bases["a2"].model_copy(update={"steps": 2, "tokens": 512})},
+            "train": whole.train.model_copy(update={"steps": 2}),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def drawn(plan: Plan, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The material of the small plan."""
+    folder = tmp_path_factory.mktemp("experiment") / "material"
+    material.write_material(plan, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def items(drawn: Path) -> list[Judged]:
+    return read_judged(drawn / "processbench")
+
+
+def test_the_plan_names_only_what_exists() -> None:
+    plan = load_plan(ROOT / PLAN)
+    for block in plan.blocks.values():
+        assert {cell.base for cell in block.cells} <= set(plan.bases)
+    assert len(plan.block("main").cells) == 2 * 6 * 2 * 24
+    assert {c.seed for c in plan.block("pilot").cells}.isdisjoint(c.seed for c in plan.block("main").cells)
+    with pytest.raises(DataError, match="no block 'mane'; the blocks are pilot, main"):
+        plan.block("mane")
+    with pytest.raises(ValueError, match=r"blocks\.main: unknown fuller"):
+        Plan.model_validate(
+            plan.model_dump()
+            | {"blocks": {"main": {"bases": ["a2"], "variants": ["fuller"], "sizes": [5], "seeds": [1, 2]}}}
+        )
+
+
+def test_a_cell_has_one_name() -> None:
+    cell = Cell("a2", "no_error_categories", 6500, 12)
+    assert Cell.parse(cell.name) == cell
+    for name in ("a2-full-500", "full-500-s1", "a2-full-0-s1", "a2-full-500-s0", ""):
+        with pytest.raises(DataError, match="is no cell"):
+            Cell.parse(name)
+
+
+def test_a_variant_of_a_seed_precedes_the_next_seed() -> None:
+    seeds = [cell.seed for cell in load_plan(ROOT / PLAN).block("main").cells]
+    assert seeds == sorted(seeds)
+
+
+def test_every_kind_of_error_is_equally_frequent(items: list[Judged]) -> None:
+    kinds = Counter((judged.item.subset, judged.kind) for judged in items)
+    assert {kind for _, kind in kinds} == {*material.KINDS, ""}
+    assert {count for (_, kind), count in kinds.items() if kind} == {1}
+    assert {count for (_, kind), count in kinds.items() if not kind} == {14}
+    assert 0.1 < np.mean([bool(judged.idle) for judged in items]) < 0.5
+
+
+def test_the_oracle_agrees_with_every_record(plan: Plan, drawn: Path) -> None:
+    trees = pl.read_parquet(drawn / "train.parquet")
+    overlooked = total = 0
+    for tree in trees.iter_rows(named=True):
+        for branch in tree["branches"]:
+            verdict = assess_all(read_story(tree["problem"]), [*tree["steps"][: branch["step_index"]], branch["step"]])[
+                -1
+            ]
+            assert verdict is not None
+            truth = (verdict.math, verdict.consistency, int(verdict.is_correct and verdict.optimality))
+            labels = (branch["math"], branch["consistency"], branch["correctness"])
+            overlooked += labels != truth
+            assert labels in (truth, (1, 1, 1))
+            total += 1
+    assert total > 150
+    assert overlooked <= 0.05 * total
+
+
+def test_no_story_is_in_two_sets(drawn: Path, items: list[Judged]) -> None:
+    train = set(pl.read_parquet(drawn / "train.parquet")["problem"])
+    dev = {judged.item.problem for judged in read_judged(drawn / "dev")}
+    test = {judged.item.problem for judged in items}
+    assert train.isdisjoint(dev)
+    assert train.isdisjoint(test)
+    assert dev.isdisjoint(test)
+
+
+def test_equal_plans_draw_equal_material(plan: Plan, drawn: Path, tmp_path: Path) -> None:
+    material.write_material(plan, tmp_path / "again")
+    for path in drawn.rglob("*.*"):
+        assert (tmp_path / "again" / path.relative_to(drawn)).read_bytes() == path.read_bytes()
+
+
+def test_area_under_roc_counts_ties_half() -> None:
+    good = np.array([True, True, False, False])
+    assert auc(np.array([0.9, 0.8, 0.1, 0.2]), good) == 100
+    assert auc(np.array([0.1, 0.2, 0.8, 0.9]), good) == 0
+    assert auc(np.array([0.5, 0.5, 0.5, 0.5]), good) == 50
+
+
+def _scores(items: list[Judged], rng: random.Random, idle: float = 0.9) -> list[list[StepScore]]:
+    """Scores that find about two of three errors, and call a step that is not optimal ``idle`` good."""
+    out = []
+    for judged in items:
+        row = []
+        for place in range(len(judged.solution.steps)):
+            is_error = place == judged.item.label
+            sound = rng.uniform(0, 0.7) if is_error else rng.uniform(0.4, 1)
+            useful = idle if place in judged.idle else 1.0
+            row.append(StepScore({"math": sound, "consistency": 1.0}, min(sound, useful)))
+        out.append(row)
+    return out
+
+
+def test_steps_after_the_error_do_not_count(items: list[Judged]) -> None:
+    scores = _scores(items, random.Random(1))
+    found = by_reading_of(items, scores, items, scores, "soundness")
+    later = [StepScore({"math": 0.0}, 0.0)]
+    longer = [[*row, *later * (j.item.label >= 0)] for j, row in zip(items, scores, strict=True)]
+    threshold = found["threshold"]
+    predictions = {
+        j.item.key: first_error([s.soundness >= threshold for s in row]) for j, row in zip(items, longer, strict=True)
+    }
+    hits = Table.of([j.item for j in items], predictions).hit
+    # a solution whose error is missed stays missed, because a later step is not the label
+    assert np.packbits(hits).tobytes().hex() == found["hits"]
+
+
+def test_quality_loses_with_the_share_of_steps_that_are_not_optimal(items: list[Judged]) -> None:
+    scores = _scores(items, random.Random(1), idle=0.0)
+    sound, quality = (by_reading_of(items, scores, items, scores, name) for name in ("soundness", "quality"))
+    assert sound["f1"]["0"] - sound["f1"]["10"] < quality["f1"]["0"] - quality["f1"]["10"]
+    assert sound["recall"].keys() == set(material.KINDS)
+    assert quality["auc"]["good"] > quality["auc"]["sound"]
+
+
+def test_replicates_begin_with_the_figure_itself(items: list[Judged]) -> None:
+    scores = _scores(items, random.Random(3))
+    found = by_reading_of(items, scores, items, scores, "soundness")
+    rows = Replicates(items).f1(found["hits"])
+    assert rows[0] == pytest.approx(found["f1"]["3"])
+    assert rows[1:].std() > 0.5
+    perfect = np.packbits(np.ones(len(items), dtype=np.bool_)).tobytes().hex()
+    assert Replicates(items).f1(perfect) == pytest.approx(100)
+    table = Table.of([j.item for j in items], {j.item.key: j.item.label for j in items})
+    assert weighted_f1(table, weights_at(items, 3)) == pytest.approx(100)
+
+
+def _cells(items: list[Judged], gain: float, spread: float, seeds: int) -> dict[Cell, Any]:
+    """Cells in which ``full`` finds ``gain`` more of the items than the other variants, by about ``spread``."""
+    rng = np.random.default_rng(5)
+    easy = rng.random(len(items))
+    found: dict[Cell, Any] = {}
+    for seed in range(1, seeds + 1):
+        for variant in ("full", "no_error_categories", "plain_error", "no_subtasks", "autoregressive"):
+            level = 0.6 + gain * (variant == "full") + spread * rng.standard_normal()
+            hits = np.packbits(easy < level).tobytes().hex()
+            both = {"soundness": {"hits": hits}, "quality": {"hits": hits}}
+            read = {"no_subtasks": ("quality",), "plain_error": ("soundness",)}.get(variant, tuple(both))
+            score = {"PRMScore": 100 * level}
+            rules = dict.fromkeys(read, score) | ({"definition": score} if len(read) > 1 else {})
+            figures = {"processbench": {name: both[name] for name in read}, "prmbench": rules}
+            found[Cell("a2", variant, 500, seed)] = figures
+    return found
+
+
+def test_a_large_gain_helps_and_its_reverse_harms(items: list[Judged]) -> None:
+    for gain, verdict in ((0.2, "helps"), (-0.2, "harms")):
+        found = answers(_cells(items, gain, 0.002, 24), items)
+        assert [a.hypothesis.name for a in found] == ["H1", "H2", "H3", "H4"]
+        assert {a.verdict for a in found} == {verdict}
+        assert all(a.found.low < a.found.value < a.found.high for a in found)
+
+
+def test_no_verdict_before_the_first_look(items: list[Judged]) -> None:
+    found = answers(_cells(items, 0.2, 0.002, 23), items)
+    assert {a.verdict for a in found} == {"open"}
+    assert "open (" in rows_of(found)[0][-1]
+
+
+def test_equal_variants_are_equivalent_only_if_the_interval_is_narrow(items: list[Judged]) -> None:
+    assert {a.verdict for a in answers(_cells(items, 0.0, 0.0, 24), items)} == {"equivalent"}
+    assert {a.verdict for a in answers(_cells(items, 0.0, 0.1, 24), items)} == {"open"}
+
+
+def test_a_clear_difference_below_one_point_is_no_help() -> None:
+    small = Estimate(0.6, 0.4, 0.8, 1e-6)
+    assert verdict_of(small, Estimate(0.6, 0.45, 0.75, 1e-6), 1e-6, 24) == "equivalent"
+    assert verdict_of(replace(small, value=1.2), Estimate(1.2, 1.05, 1.35, 1e-6), 1e-6, 24) == "helps"
+    assert verdict_of(replace(small, value=1.2), Estimate(1.2, 0.9, 1.5, 0.02), 0.02, 24) == "open"
+    assert verdict_of(replace(small, value=1.2), Estimate(1.2, 0.9, 1.5, 0.02), 0.02, 48) == "helps"
+
+
+def test_seeds_needed_grow_with_the_spread() -> None:
+    assert seeds_needed(0.0, 0.8, 0.0) < seeds_needed(0.0, 1.6, 0.0)
+    assert seeds_needed(0.0, 0.8, 0.7) == 0  # the problems alone are too few
+    assert seeds_needed(0.9, 0.8, 0.0) > seeds_needed(0.0, 0.8, 0.0)
+
+
+def test_a_file_that_is_no_cell_is_named(tmp_path: Path) -> None:
+    write_json(tmp_path / "x.json", {"cell": {"base": "a2"}})
+    with pytest.raises(DataError, match=r"x\.json: no cell of the experiment; remove it"):
+        read_cells(tmp_path)
+
+
+def test_a_block_runs_resumes_and_repeats_a_cell(
+    plan: Plan, drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from extras.experiment.cell import Laboratory
+
+    bases.train_base("a2", plan, tmp_path / "bases")
+    with pytest.raises(DataError, match="no base model 'a9'; the ladder has a2"):
+        bases.train_base("a9", plan, tmp_path / "bases")
+    monkeypatch.setattr(command, "_LABORATORY", [Laboratory(plan, drawn, tmp_path / "bases")])
+    monkeypatch.setattr(command, "CELLS", tmp_path / "cells")
+    cell = Cell("a2", "full", 40, 1)
+    path = command.measure(command.path_of("main", cell), cell)
+    stored = read_json(path)
+    assert stored["cell"] == {"base": "a2", "variant": "full", "size": 40, "seed": 1}
+    assert {*stored["prmbench"]} == {"soundness", "quality", "definition"}
+    command.main(["cell", "main/a2-full-40-s1"])
+    assert "the same figures" in capsys.readouterr().out
+    stored["processbench"]["soundness"]["f1"]["3"] += 1
+    write_json(path, stored)
+    command.again("main/a2-full-40-s1")
+    assert "different: processbench" in capsys.readouterr().out
+    with pytest.raises(DataError, match="does not exist; name a finished cell as BLOCK/CELL"):
+        command.again("main/a2-full-40-s2")
+    assert [*read_cells(tmp_path / "cells")] == [cell]
+    assert not isinstance(answers(read_cells(tmp_path / "cells"), read_judged(drawn / "processbench")), Answer)
