@@ -1,4 +1,7 @@
-"""The stages and origins that must exist: every stage of dvc.yaml, and an origin for everything that a stage reads."""
+"""The stages and origins that must exist: every stage of dvc.yaml, and an origin for everything that a stage reads.
+
+A stage of another pipeline needs no record, so it may only make what that pipeline is for: shipped data.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,18 @@ def with_missing(stages: dict[str, Locked], pipeline: dict[str, Stage]) -> dict[
         for name, stage in pipeline.items()
         if name not in stages and name in _expected(stages, pipeline)
     }
+
+
+def misplaced(pipeline: dict[str, Stage]) -> Iterator[Finding]:
+    """A pipeline without stages, and stages of other pipelines that make more than shipped data."""
+    others = [stage for stage in pipeline.values() if stage.file != MAIN.as_posix()]
+    if len(others) == len(pipeline):
+        yield Finding(MAIN.as_posix(), "defines no stage; restore it from git")
+    for stage in others:
+        outside = [out for out in sorted(stage.all_outs) if not out.startswith(f"{history.EARLIER}/")]
+        if outside:
+            message = f"{stage.name} makes {', '.join(outside)} outside of {history.EARLIER}; move it to {MAIN}"
+            yield Finding(stage.file, message, stages=(stage.name,))
 
 
 def missing(chosen: dict[str, Locked], locked: dict[str, Locked], pipeline: dict[str, Stage]) -> Iterator[Finding]:

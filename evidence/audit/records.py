@@ -163,7 +163,7 @@ def tampered_records(root: Path, keys: Mapping[str, bytes]) -> Iterator[Finding]
                 yield Finding(where, f"is a record of {record.content['stage']}; it was moved here")
             else:
                 try:
-                    heads[folder.name, record.digest] = _verified(record, keys)[1]
+                    heads[folder.name, record.digest] = verified(record, keys)[1]
                 except DataError as error:
                     yield Finding(RECORDS.as_posix(), str(error), stages=(folder.name,))
             found[folder.name, record.path.stem] = record
@@ -245,11 +245,14 @@ def signers_of(record: Record, keys: Mapping[str, bytes]) -> list[str]:
     Raises ``DataError`` if the statement was edited, is about another record or does not say what the record says, or
     if the signature of the model that it names was edited or deleted.
     """
-    return _verified(record, keys)[0]
+    return verified(record, keys)[0]
 
 
-def _verified(record: Record, keys: Mapping[str, bytes]) -> tuple[list[str], str | None]:
-    """Who signed a record, and the head of the ledger before it, if the statement or a receipt names one."""
+def verified(record: Record, keys: Mapping[str, bytes]) -> tuple[list[str], str | None]:
+    """``signers_of`` a record, and the head of the ledger before it, if the statement or a receipt names one.
+
+    Raises ``DataError`` as ``signers_of`` does.
+    """
     path = record.path.with_suffix(SIGNED)
     if not path.is_file():
         return [], None

@@ -20,10 +20,10 @@ from pydantic import Field, RootModel
 
 from evidence.audit.findings import Finding
 from evidence.audit.objects import Objects
-from evidence.audit.records import signers_of, statement_digest
+from evidence.audit.records import statement_digest, verified
 from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.dvc.stores import FOLDER, Store
-from evidence.record.ledger import LEDGER, RECORDS, SIGNED, read_ledger
+from evidence.record.ledger import LEDGER, RECORDS, SIGNED, head_of, read_ledger
 from evidence.record.reading import Record, read_record
 from evidence.record.signing import Envelope, key_id, sign, verify
 from evidence.settings import SETTINGS, STATE, VENDOR
@@ -124,6 +124,7 @@ class Published:
         try:
             ledger = read_ledger(root) or ()
             self._ledger: dict[tuple[str, str], str | None] | None = {(e.stage, e.record): e.statement for e in ledger}
+            self._end = head_of((root / LEDGER).read_bytes().splitlines(keepends=True) if ledger else ())
         except DataError:  # ``tampered_records`` names the broken link
             self._ledger = None
 
@@ -256,9 +257,15 @@ class Published:
         elif all(record.digest != other.digest for other in self.records.setdefault(stage, [])):
             self.records[stage].append(record)
         try:
-            signers_of(record, self.keys)
+            signers, head = verified(record, self.keys)
         except DataError as error:
             yield Finding(f"{self.objects.name(self.folder)}/records", str(error), cause=str(error))
+        else:
+            if signers and self._ledger and head == self._end and (stage, digest) not in self._ledger:
+                message = (
+                    f"ends before published record {digest[:12]}: it was cut, or this is an older copy of the project"
+                )
+                yield Finding(LEDGER.as_posix(), message, "note", (stage,))
         if statement is not None and statement_digest(path) != statement:
             signed = self.objects.name(path.with_suffix(SIGNED))
             yield Finding(signed, "was edited or deleted; a manifest names this signed statement")

@@ -155,6 +155,7 @@ def check(
     present = {name: stage for name, stage in chosen.items() if name in locked}
     checker = _Checker(root, present, locked, strict, trusted_keys(root, keys), remote)
     findings = [*planted_keys(checker.workspace), *expected.missing(chosen, locked, pipeline)]
+    findings += expected.misplaced(pipeline)
     findings += expected.without_origin(chosen, pipeline, checker.workspace)
     findings += checker.findings()
     main = [name for name in chosen if name in pipeline and pipeline[name].file == MAIN.as_posix()]

@@ -17,7 +17,8 @@ import pytest
 
 from evidence.audit.records import records_of
 from evidence.record.ledger import RECEIPT, RECORDS, SIGNED, enter, enter_received
-from evidence.record.signing import KEY_FILE, own_key, public_pem
+from evidence.record.signing import KEY_FILE, own_key, public_pem, sign
+from evidence.record.statement import PAYLOAD_TYPE, statement_of
 from evidence.remote.publication import publication
 from evidence.verbs.check import check
 from ground.hashing import digest_path
@@ -243,6 +244,14 @@ def test_a_record_of_another_machine_has_a_receipt_for_this_ledger(small: Path) 
     assert text.startswith("error: .pathfinder/lineage/ledger.jsonl:3: the record was entered after another line; ")
     receipt.write_text(content.replace('"sig": "', '"sig": "A'))
     assert "received.dsse: " in "".join(found(small))
+
+
+def test_a_statement_of_an_older_version_names_no_ledger_and_stays_valid(small: Path) -> None:
+    text = next((small / RECORDS / "train").glob("*.json")).read_text().replace(START, f"2027{START[4:]}")
+    record, content = hashlib.sha256(text.encode()).hexdigest(), json.loads(text)
+    statement = json.dumps(sign(json.dumps(statement_of(content, record, {})).encode(), PAYLOAD_TYPE))
+    enter("train", record, lambda _: {".json": text, SIGNED: statement}, small)
+    assert (found(small), check(None, small).verdict) == ([], "SOUND")
 
 
 def test_the_cache_is_no_remote_with_evidence(small: Path) -> None:

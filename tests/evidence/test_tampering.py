@@ -21,6 +21,7 @@ from evidence.verbs.check import Report, check
 from flows import storage
 from ground.io import DataError
 from ground.remote import ENDPOINT, open_store
+from tests.evidence.tampering import records
 from tests.evidence.tampering.bucket import Bucket, Far, flipped
 from tests.evidence.tampering.catalogue import CAMPAIGN, FAR
 from tests.evidence.tampering.edits import STORE, Tampering, replace
@@ -278,6 +279,18 @@ def test_a_remote_that_is_no_longer_configured_is_named(tree: Path) -> None:
     (note,) = check(None, tree).findings
     assert (note.level, note.where) == ("note", ".dvc/config")
     assert note.message.startswith(f"does not name {STORE}, where this machine published or read a log, so that log")
+
+
+def test_a_ledger_that_ends_before_a_published_record_is_named(tree: Path) -> None:
+    """The record names the last line that is left; a copy of the folder from before the run looks the same."""
+    name = records.cut_both(tree).partition("does not name record ")[2][:12]
+    assert not [finding for finding in check(None, tree).errors if "ends before" in finding.message]
+    for file in (tree / ".pathfinder").glob("se*.json"):
+        file.unlink()
+    report = check(None, tree)
+    (note,) = report.findings
+    assert (report.verdict, note.level) == ("SOUND", "note")
+    assert note.message.startswith(f"ends before published record {name}: it was cut, or this is an older copy ")
 
 
 def test_a_run_whose_commit_was_lost_is_named(tree: Path) -> None:

@@ -51,6 +51,6 @@ def audit(full: bool = False, strict: bool = False) -> str:
     shown = "\n".join(f"    {line}" for line in lines[-_MOST_LINES:])
     create_markdown_artifact(f"`pathfinder lineage {' '.join(command)}`\n\n{shown}\n", key="audit")
     if process.returncode not in (EXIT["SOUND"], EXIT["UNSIGNED"]):
-        first = next((line for line in lines if line.startswith("error")), lines[0] if lines else "no output")
-        raise AuditFailed(f"{first} ({lines[-1] if lines else f'exit status {process.returncode}'})")
+        first = next((f"{line} " for line in lines if line.startswith("error")), "")
+        raise AuditFailed(f"{first}({lines[-1] if lines else f'exit status {process.returncode}'})")
     return lines[-1]

@@ -34,6 +34,7 @@ from tests.evidence.tampering.edits import (
     truncate,
 )
 from tests.evidence.tampering.outs import in_store
+from tests.evidence.tampering.records import forge_result
 
 Named = Iterator[tuple[str, Tampering]]
 
@@ -45,6 +46,9 @@ def tamperings(project: Path) -> Named:
         yield from _files(project, stage)
         yield from _claims(name, stage)
         yield from _records(name)
+        read = {path for other in stages.values() for path in other.deps}
+        for out in (out for out in stage.outs if out not in read):
+            yield f"{name}: forge {out} without a key", partial(forge_result, stage=name, out=out)
     yield from _stores(project, stages)
     yield from _log()
     yield from _state(project)

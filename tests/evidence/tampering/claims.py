@@ -234,3 +234,27 @@ def documents() -> Iterator[tuple[str, Tampering]]:
         return "dvc.lock: has stage train@plain, which dvc.yaml does not define"
 
     yield "a stage less in dvc.yaml", removed_stage
+
+    def moved_stage(project: Path) -> str:
+        """The stages that made shipped data need no record."""
+        flip(project / "models/full/weights.txt")
+        claim_now(project, "models/full")
+        replace(project / "dvc.yaml", "[full, plain]", "[plain]")
+        folder, lock = project / "infra/pretraining", yaml.safe_load((project / "dvc.lock").read_text())
+        moved = lock["stages"].pop("train@full")
+        del moved["params"]
+        named = {kind: [claim["path"] for claim in moved[kind]] for kind in ("deps", "outs")}
+        folder.mkdir()
+        (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"full": {"cmd": moved["cmd"], **named}}}))
+        (folder / "dvc.lock").write_text(yaml.safe_dump(lock | {"stages": {"full": moved}}))
+        (project / "dvc.lock").write_text(yaml.safe_dump(lock))
+        return "infra/pretraining/dvc.yaml: full makes metrics/train/full.json, models/full outside of artifacts/pretr"
+
+    yield "move a stage to the pipeline of the shipped data", moved_stage
+
+    def no_stages(project: Path) -> str:
+        (project / "dvc.yaml").write_text("stages: {}\n")
+        (project / "dvc.lock").write_text("schema: '2.0'\n")
+        return "dvc.yaml: defines no stage"
+
+    yield "no stages at all", no_stages

@@ -143,6 +143,16 @@ def on_lines(file: Path, edit: Callable[[list[str]], list[str]], expected: str) 
     return tamper
 
 
+def cut_both(project: Path) -> str:
+    """The end of the chain has no successor that names it; what the machine published does."""
+    lines = (project / LEDGER).read_text().splitlines(keepends=True)
+    last = json.loads(lines[-1])
+    for path in (project / RECORDS / last["stage"]).glob(f"{last['record']}.*"):
+        path.unlink()
+    (project / LEDGER).write_text("".join(lines[:-1]))
+    return f"{LEDGER}: does not name record {last['record'][:12]} of {last['stage']}, which this machine published"
+
+
 def ledger() -> Iterator[tuple[str, Tampering]]:
     chain = f"{LEDGER}:"
     yield "cut the ledger", on_lines(LEDGER, lambda lines: lines[:-1], "the ledger does not name it")
@@ -196,15 +206,6 @@ def ledger() -> Iterator[tuple[str, Tampering]]:
 
         yield f"remove {what}, and chain the ledger anew", chained_anew
 
-    def cut_both(project: Path) -> str:
-        """The end of the chain has no successor that names it; what the machine published does."""
-        lines = (project / LEDGER).read_text().splitlines(keepends=True)
-        last = json.loads(lines[-1])
-        for path in (project / RECORDS / last["stage"]).glob(f"{last['record']}.*"):
-            path.unlink()
-        (project / LEDGER).write_text("".join(lines[:-1]))
-        return f"{LEDGER}: does not name record {last['record'][:12]} of {last['stage']}, which this machine published"
-
     yield "cut the ledger and the record that its last line names", cut_both
 
     def remove(project: Path) -> str:
@@ -214,12 +215,12 @@ def ledger() -> Iterator[tuple[str, Tampering]]:
     yield "remove the ledger and every record", remove
 
 
-def forge_result(project: Path, stage: str, out: str) -> Path:
+def forge_result(project: Path, stage: str, out: str) -> str:
     """Put a result that no run made everywhere without a key: the out, the lock, an unsigned record, the ledger.
 
     Everything that knows better goes: the remote, the run cache, and the memory of this machine.
     """
-    flip(project / out)
+    flip(next(path for path in sorted([project / out, *(project / out).rglob("*")]) if path.is_file()))
     claim_now(project, out)
     old = record_of(project, stage)
     old.with_suffix(SIGNED).unlink()
@@ -235,7 +236,7 @@ def forge_result(project: Path, stage: str, out: str) -> Path:
         shutil.rmtree(project / place)
     for file in (SENT, SEEN):
         (project / file).unlink()
-    return new
+    return f"{RECORDS}: the record is not signed by a trusted key, unlike others ({stage})"
 
 
 def signed_again(project: Path, stage: str, edit: Callable[[bytes], bytes]) -> Path:
@@ -249,11 +250,7 @@ def signed_again(project: Path, stage: str, edit: Callable[[bytes], bytes]) -> P
 
 
 def statements() -> Iterator[tuple[str, Tampering]]:
-    def forged(project: Path) -> str:
-        forge_result(project, "train@full", "metrics/train/full.json")
-        return f"{RECORDS}: the record is not signed by a trusted key, unlike others (train@full)"
-
-    yield "forge a result without a key", forged
+    yield "forge a result without a key", partial(forge_result, stage="train@full", out="metrics/train/full.json")
 
     def about_others(project: Path) -> str:
         """A trusted key signs digests that the record does not have."""
