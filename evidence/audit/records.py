@@ -177,23 +177,21 @@ def tampered_records(root: Path, keys: Mapping[str, bytes]) -> Iterator[Finding]
         if newer := {name: None for (name, _), record in found.items() if record.content.get("schema", 1) > 1}:
             yield Finding(LEDGER.as_posix(), "is missing, but records of its time exist", stages=tuple(newer))
         return
+    is_chained = True
     for entry in ledger:
-        path = root / RECORDS / entry.stage / f"{entry.record}.json"
+        name, path = (entry.stage, entry.record), root / RECORDS / entry.stage / f"{entry.record}.json"
+        place, file = path.relative_to(root), file_of(path)
         if entry.statement is not None and (signed := statement_digest(path)) != entry.statement:
-            where = path.with_suffix(SIGNED).relative_to(root).as_posix()
-            yield Finding(where, f"was {'edited' if signed else 'deleted'}; the ledger names this signed statement")
-    for entry in ledger:
-        if heads.get((entry.stage, entry.record)) not in (None, entry.previous or head_of([])):
+            message = f"was {'edited' if signed else 'deleted'}; the ledger names this signed statement"
+            yield Finding(place.with_suffix(SIGNED).as_posix(), message)
+        if is_chained and heads.get(name) not in (None, entry.previous or head_of([])):
             message = "the record was entered after another line; a line before it was removed, edited or added"
             yield Finding(f"{LEDGER}:{entry.number}", message, stages=(entry.stage,))
-            break
-    entered = {(entry.stage, entry.record) for entry in ledger}
-    for name, digest in dict.fromkeys((entry.stage, entry.record) for entry in ledger):
-        path = file_of(root / RECORDS / name / f"{digest}.json")
-        if (name, digest) not in found and not (path.is_file() and sha256_file(path) == digest):
-            yield Finding(f"{RECORDS}/{name}/{digest}.json", "was deleted; the ledger names this record")
-    for name, digest in found.keys() - entered:
-        yield Finding(f"{RECORDS}/{name}/{digest}.json", "was not written by a run here; the ledger does not name it")
+            is_chained = False  # the lines after it differ, too
+        if name not in found and not (file.is_file() and sha256_file(file) == entry.record):
+            yield Finding(place.as_posix(), "was deleted; the ledger names this record")
+    for stage, digest in found.keys() - {(entry.stage, entry.record) for entry in ledger}:
+        yield Finding(f"{RECORDS}/{stage}/{digest}.json", "was not written by a run here; the ledger does not name it")
 
 
 def trusted_keys(root: Path, files: Iterable[Path] = ()) -> dict[str, bytes]:
