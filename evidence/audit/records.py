@@ -36,15 +36,15 @@ from evidence.settings.forms import parsed
 from ground.io import DataError, parse_json, sha256_file
 
 
-def witness(stage: Locked, records: list[Record], workspace: Workspace) -> Record | None:
+def witness(stage: Locked, records: list[Record], workspace: Workspace, keys: Mapping[str, bytes]) -> Record | None:
     """The record that speaks about the run in the lock, or ``None``.
 
     Best is one that agrees with the lock in everything. Otherwise it is one that made one of these outs, one with
     the same inputs, or one of the run whose files are here: such a record contradicts the lock.
     """
     intact = [record for record in records if record.is_intact]
-    if made := attesting(intact, stage):
-        return made
+    if made := [record for record in intact if record.made(stage)]:
+        return signed_first(made, keys)[0]
 
     def agreement(record: Record) -> tuple[int, int]:
         read = sum(record.inputs.get(path) == md5 for path, md5 in stage.deps.items())
@@ -127,7 +127,8 @@ def entered_records(root: Path, stage: str) -> list[Record]:
 
 def record_of(root: Path, stage: Locked) -> Record | None:
     """The record that counts as evidence and whose run is the one in the lock, a signed one first; ``None`` without."""
-    return attesting(signed_first(entered_records(root, stage.name), trusted_keys(root)), stage)
+    made = [record for record in entered_records(root, stage.name) if record.made(stage)]
+    return next(iter(signed_first(made, trusted_keys(root))), None)
 
 
 def records_of(root: Path, stage: str) -> list[Record]:
@@ -137,7 +138,7 @@ def records_of(root: Path, stage: str) -> list[Record]:
     return signed_first(found, trusted_keys(root)) if len(runs) < len(found) else found
 
 
-def signed_first(records: Iterable[Record], keys: Mapping[str, bytes]) -> list[Record]:
+def signed_first(records: list[Record], keys: Mapping[str, bytes]) -> list[Record]:
     """The records in their order, those that a trusted key signed first: others may be planted."""
 
     def is_signed(record: Record) -> bool:
@@ -145,7 +146,7 @@ def signed_first(records: Iterable[Record], keys: Mapping[str, bytes]) -> list[R
             return bool(signers_of(record, keys))
         return False
 
-    return sorted(records, key=is_signed, reverse=True)
+    return sorted(records, key=is_signed, reverse=True) if len(records) > 1 else records
 
 
 def tampered_records(root: Path, keys: Mapping[str, bytes]) -> Iterator[Finding]:

@@ -15,7 +15,6 @@ from evidence.audit.records import (
     around,
     entered_records,
     planted_keys,
-    signed_first,
     signers_of,
     tampered_journals,
     tampered_records,
@@ -231,7 +230,7 @@ class _Checker:
 
     def _stage(self, stage: Locked) -> Iterator[Finding]:
         records = self.records[stage.name]
-        record = witness(stage, signed_first(records, self.keys), self.workspace)
+        record = witness(stage, records, self.workspace, self.keys)
         defined = self.pipeline.get(stage.name)
         claims = Claims(self.workspace, self.folders, stage, defined, record)
         yield from claims.findings()
