@@ -31,8 +31,8 @@ def misplaced(pipeline: dict[str, Stage]) -> Iterator[Finding]:
     if len(others) == len(pipeline):
         yield Finding(MAIN.as_posix(), "defines no stage; restore it from git")
     for stage in others:
-        outside = [out for out in sorted(stage.all_outs) if not out.startswith(f"{history.EARLIER}/")]
-        if outside:
+        own = (f"{history.EARLIER}/", f"{Path(stage.file).parent}/")
+        if outside := [out for out in sorted(stage.all_outs) if not out.startswith(own)]:
             message = f"{stage.name} makes {', '.join(outside)} outside of {history.EARLIER}; move it to {MAIN}"
             yield Finding(stage.file, message, stages=(stage.name,))
 

@@ -74,7 +74,9 @@ def test_lineage_traces_a_corpus_to_the_seed(made: Path) -> None:
     for text in ("corpus@quickstart  $", "judge@quickstart  $", "base@quickstart  $", "levels.quickstart.seed: 3"):
         assert text in tree
     (made / "params.yaml").write_text("{}\n")
-    assert [finding for finding in check(None, made).findings if finding.level == "error"] == []
+    assert [str(error) for error in check(None, made).errors] == [
+        "error: dvc.yaml: defines no stage; restore it from git"
+    ]
 
 
 def test_a_recipe_gives_the_same_model_again_and_resumes_from_checkpoints(
