@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.audit.findings import Finding, Level, listed
-from evidence.audit.workspace import Workspace
+from evidence.audit.workspace import LINK, Workspace
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import MAIN, Stage, value_at
@@ -45,6 +45,8 @@ class Claims:
         if self.stage.cmd and self.defined is None:
             yield self._finding(self.stage.file, f"has stage {self.stage.name}, which dvc.yaml does not define")
             return
+        for file, flag in self._flags():
+            yield self._finding(file, f"has {flag}: DVC acts on it, and no record confirms it", "note")
         if self.defined is not None:
             yield from self._definition(self.defined)
             yield from self._params(self.defined)
@@ -60,6 +62,11 @@ class Claims:
         code = self.record.content["code"] if self.record else {}
         now = {path: self.workspace.digest(path) for path in code}
         return [path for path, entry in code.items() if (found := now[path]) is None or found.md5 != entry["md5"]]
+
+    def _flags(self) -> Iterator[tuple[str, str]]:
+        yield from ((self.stage.file, flag) for flag in self.stage.flags)
+        if self.defined is not None:
+            yield from ((self.defined.file, flag) for flag in self.defined.flags)
 
     def _definition(self, defined: Stage) -> Iterator[Finding]:
         if self.made_once:
@@ -105,8 +112,9 @@ class Claims:
     def _path(self, path: str, locked: str, kind: str) -> Iterator[Finding]:
         """Compare one input or output; in a folder, the files that differ are named."""
         for link in self.workspace.links(path):
-            message = f"is a symbolic link to {self.workspace.target(link)}; expected the file or folder itself"
-            yield self._finding(link, message, cause="link")
+            yield self._finding(link, LINK.format(self.workspace.target(link)), cause="link")
+        for name in self.workspace.unread(path) if kind == "output" else ():
+            yield self._finding(name, "no digest covers compiled modules in an output; delete it", cause="unread")
         where, now = self._now(path)
         recorded = self._recorded(path)
         if self.made_once and kind == "input" and self.defined and path not in self.defined.deps:
@@ -115,7 +123,7 @@ class Claims:
             yield from self._missing(path)
             return
         if now.md5 == locked == (recorded or locked):
-            yield from self._size(path, now)
+            yield from self._size_and_mode(path, now)
             return
         level: Level = "error"
         if self.made_once and kind == "input" and not path.startswith(f"{history.EARLIER}/"):
@@ -183,13 +191,17 @@ class Claims:
         else:
             yield self._finding(path, "is missing; get it with `dvc pull` or `dvc checkout`", cause="missing")
 
-    def _size(self, path: str, now: Digest) -> Iterator[Finding]:
-        """The sizes in the lock, of a path whose bytes are as they should be."""
+    def _size_and_mode(self, path: str, now: Digest) -> Iterator[Finding]:
+        """The sizes in the lock, and the permission to execute, of a path whose bytes are as they should be."""
         found = (now.size, len(now.files) if now.is_folder else None)
         for what, stated, real in zip(("size", "nfiles"), self.stage.sizes.get(path, ()), found, strict=False):
             if stated is not None and stated != real:
                 message = f"{path}: {what} is {stated}, the files have {real}"
                 yield self._finding(self.stage.file, message, about=path)
+
+        if path in self.stage.executable and (now.is_folder or not self.workspace.is_executable(path)):
+            message = f"{path}: isexec is true, but the {'folder' if now.is_folder else 'file'} is not executable"
+            yield self._finding(self.stage.file, message, about=path)
 
     def _sha256(self) -> Iterator[Finding]:
         """Files that have the md5 in the record but different bytes."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-from evidence.audit.findings import listed
+from evidence.audit.findings import Finding, listed
 from evidence.record.environment import git, hidden_edits
+from evidence.settings import STATE
 from ground.hashing import Digest, digest_path
 from ground.io import DataError
 from ground.settings import read_yaml
 from ground.show import counted
+
+LINK = "is a symbolic link to {}; expected the file or folder itself"
 
 
 class Workspace:
@@ -37,6 +40,14 @@ class Workspace:
     def target(self, link: str) -> str:
         """Where a symbolic link points."""
         return (self.root / link).readlink().as_posix()
+
+    def unread(self, path: str) -> list[str]:
+        """The files and folders inside a folder that have no part in its digest because of their name."""
+        return sorted(found.relative_to(self.root).as_posix() for found in (self.root / path).rglob("__pycache__"))
+
+    def is_executable(self, path: str) -> bool:
+        """True if the owner of a file may execute it."""
+        return bool((self.root / path).stat().st_mode & 0o100)
 
     def state_of_commit(self, runs: Iterable[str] = (), code: int = 0) -> str:
         """The commit, uncommitted changes, and what is newer than the ``runs``: commits and ``code`` files."""
@@ -77,8 +88,22 @@ class Workspace:
 
 def refuse_pipes(places: Iterable[Path]) -> None:
     """Raise ``DataError`` for a pipe, a socket or a device at a place or below it: a reader would wait for ever."""
+    for path in _at_and_below(places):
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise DataError(f"{path}: a pipe, a socket or a device, which nothing here makes; delete it")
+
+
+def links_in(places: Iterable[Path], root: Path) -> Iterator[Finding]:
+    """The symbolic links in evidence: their targets can change unseen. Only the folder of all evidence may be one."""
+    if (root / STATE).is_symlink():
+        yield Finding(STATE.as_posix(), LINK.format((root / STATE).readlink()), "note")
+    for path in filter(Path.is_symlink, _at_and_below(places)):
+        where = path.relative_to(root) if path.is_relative_to(root) else path
+        yield Finding(where.as_posix(), LINK.format(path.readlink()))
+
+
+def _at_and_below(places: Iterable[Path]) -> Iterator[Path]:
     for place in places:
-        below = (Path(parent, name) for parent, _, names in os.walk(place) for name in names)
-        for path in below if place.is_dir() else [place]:
-            if path.exists() and not path.is_file():
-                raise DataError(f"{path}: a pipe, a socket or a device, which nothing here makes; delete it")
+        yield place
+        for folder, folders, names in os.walk(place):
+            yield from (Path(folder, name) for name in (*folders, *names))

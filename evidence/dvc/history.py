@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field
@@ -25,6 +25,7 @@ from ground.settings import parse_yaml, read_yaml
 from ground.text import meant, printable
 
 MAIN_LOCK = "dvc.lock"
+_PARAMS = {file.with_name("params.yaml").as_posix() for file in PIPELINES}
 LOCK_FILES = tuple(file.with_name(MAIN_LOCK) for file in PIPELINES)
 """The dvc.lock of each pipeline."""
 SHIPPED, SHIPPED_POINTER = SETTINGS.shipped.data, f"{SETTINGS.shipped.data}.dvc"
@@ -35,16 +36,19 @@ COLLECTED = SETTINGS.shipped.copied
 
 
 class PathClaim(Form):
-    """The statement of a lock entry or a ``.dvc`` file about one path."""
+    """The statement of a lock entry or a ``.dvc`` file about one path; DVC before 3.0 wrote no ``hash``."""
 
     path: str
     md5: Md5 | None = None
-    hash: str | None = None
+    hash: Literal["md5"] | None = None
     size: Count | None = None
     nfiles: Count | None = None
     isexec: bool | None = None
     remote: str | None = None
     desc: str | None = None
+    type: str | None = None
+    labels: Any = None
+    meta: Any = None
     push: bool | None = None
     cache: bool | None = None
 
@@ -61,7 +65,7 @@ class LockEntry(Form):
 class LockFile(Form):
     """A dvc.lock."""
 
-    schema_: Annotated[str, Field(alias="schema")]
+    schema_: Annotated[Literal["2.0"], Field(alias="schema")]
     stages: dict[str, LockEntry] | None = None
 
 
@@ -82,7 +86,8 @@ class Locked:
     """One stage of a dvc.lock: md5 by path, parameter values by key. A ``.dvc`` file is a stage without a command.
 
     ``sizes`` holds bytes and number of files by path, ``None`` where the lock does not state them; ``remotes`` the
-    remote that an out names.
+    remote that an out names. ``executable`` are the paths that DVC makes executable, and ``flags`` the statements that
+    DVC acts on although no record has them.
     """
 
     name: str
@@ -93,6 +98,8 @@ class Locked:
     file: str = MAIN_LOCK
     sizes: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
     remotes: dict[str, str] = field(default_factory=dict)
+    executable: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
 
 
 def read_lock(root: Path) -> dict[str, Locked]:
@@ -144,7 +151,8 @@ def read_pointer(root: Path, path: Path) -> Locked:
         raise DataError(f"{name}: deps: Extra inputs are not permitted; restore the file with git")
     base = path.relative_to(root).parent / (pointer.wdir or "")
     claims = [claim.model_copy(update={"path": os.path.normpath(base / claim.path)}) for claim in pointer.outs]
-    return locked_stage(name, LockEntry(cmd="", outs=claims), name)
+    stage = locked_stage(name, LockEntry(cmd="", outs=claims), name)
+    return replace(stage, flags=(*stage.flags, "`frozen: true`")) if pointer.frozen else stage
 
 
 def pointers(root: Path) -> Iterator[Path]:
@@ -205,10 +213,10 @@ def overlap(one: str, other: str) -> bool:
 
 
 def locked_stage(name: str, entry: LockEntry, file: str) -> Locked:
-    """A lock entry of ``file`` as a stage; raises ``DataError`` if it names a path twice."""
-    params: dict[str, Any] = {}
-    for values in entry.params.values():
-        params |= values
+    """A lock entry of ``file`` as a stage; raises ``DataError`` if it names a path twice or other parameters."""
+    if len(entry.params) > 1 or entry.params.keys() - _PARAMS:
+        raise DataError(f"{file}: {name}: params of {', '.join(entry.params)}; only one params.yaml is read")
+    params = next(iter(entry.params.values()), {})
     for kind, claims in (("deps", entry.deps), ("outs", entry.outs)):
         paths = [Path(claim.path).as_posix() for claim in claims]
         if twice := next((path for path in paths if paths.count(path) > 1), None):
@@ -218,4 +226,7 @@ def locked_stage(name: str, entry: LockEntry, file: str) -> Locked:
     sizes = {Path(claim.path).as_posix(): (claim.size, claim.nfiles) for claim in claims}
     remotes = {Path(claim.path).as_posix(): claim.remote for claim in claims if claim.remote}
     cmd = entry.cmd if isinstance(entry.cmd, str) else "\n".join(entry.cmd)
-    return Locked(name, cmd, deps, outs, params, file, sizes, remotes)
+    executable = tuple(Path(claim.path).as_posix() for claim in claims if claim.isexec)
+    flags = [f"no `hash: md5` for {claim.path}" for claim in claims if claim.md5 and not claim.hash]
+    flags += [f"`push: false` for {claim.path}" for claim in claims if claim.push is False]
+    return Locked(name, cmd, deps, outs, params, file, sizes, remotes, executable, tuple(flags))

@@ -6,6 +6,7 @@ As in DVC, a matrix axis can refer to a list in params.yaml (``${runs}``) and a 
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from ground.settings import read_yaml
 PIPELINES = tuple(map(Path, SETTINGS.pipelines))
 """The project's, and those that made shipped data. Their stage names differ; all paths are relative to the root."""
 MAIN = PIPELINES[0]
+_KEEPING = {"persist": True, "push": False}
+"""The statements about an out that change what DVC keeps of it."""
 _ITEM = re.compile(r"\$\{\s*([^}]*?)\s*\}")
 _PATH = re.compile(r"[a-z0-9_-]+(/[a-z0-9_-]+)*")
 _WORD = re.compile(r"[a-z0-9_]+(-[a-z0-9_]+)*")
@@ -26,7 +29,10 @@ _WORD = re.compile(r"[a-z0-9_]+(-[a-z0-9_]+)*")
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One stage after expansion; ``params`` are the dotted keys of ``params_file`` that it reads."""
+    """One stage after expansion; ``params`` are the dotted keys of ``params_file`` that it reads.
+
+    ``flags`` are the statements that DVC acts on although no record has them.
+    """
 
     name: str
     cmd: str
@@ -36,6 +42,7 @@ class Stage:
     metrics: tuple[str, ...] = ()
     file: str = "dvc.yaml"
     params_file: str = "params.yaml"
+    flags: tuple[str, ...] = ()
 
     @property
     def all_outs(self) -> tuple[str, ...]:
@@ -56,8 +63,9 @@ def read_pipeline(root: Path = Path("."), file: Path = MAIN) -> dict[str, Stage]
 
     Raises ``DataError`` if the file or the parameters that it refers to cannot be read or are not as expected.
     """
-    expander = _Expander(root, file)
-    bodies = read_yaml(root / file).get("stages") or {}
+    content = read_yaml(root / file)
+    expander = _Expander(root, file, "vars" in content)
+    bodies = content.get("stages") or {}
     return {stage.name: stage for name, body in bodies.items() for stage in expander.stages(name, body)}
 
 
@@ -73,7 +81,8 @@ def value_at(content: Any, key: str, default: Any = None) -> Any:
 class _Expander:
     """Expands the stages of one dvc.yaml, with the parameters next to it."""
 
-    def __init__(self, root: Path, file: Path) -> None:
+    def __init__(self, root: Path, file: Path, has_vars: bool) -> None:
+        self._folder, self._has_vars = file.parent, has_vars
         self._file, self._params_file = file.as_posix(), file.with_name("params.yaml").as_posix()
         path = root / self._params_file
         self._params = read_yaml(path) if path.exists() else {}
@@ -115,9 +124,14 @@ class _Expander:
             names = (str(next(iter(entry)) if isinstance(entry, dict) else entry) for entry in entries)
             return tuple(PurePosixPath(fill(name, self._params)).as_posix() for name in names)
 
+        if os.path.normpath(self._folder / body.get("wdir", "")) != ".":
+            raise DataError(f"{self._file}: {name}: wdir must be the project's folder, which all paths are read from")
         keys: list[str] = []
         for entry in body.get("params", ()):  # a key of params.yaml, or a file with its keys
-            keys += itertools.chain(*entry.values()) if isinstance(entry, dict) else [entry]
+            for file, names in (entry if isinstance(entry, dict) else {"params.yaml": [entry]}).items():
+                if file != self._params_file or not names:
+                    raise DataError(f"{self._file}: {name}: params: expected keys of {self._params_file}, not {file}")
+                keys += names
         cmd = body["cmd"]
         return Stage(
             name,
@@ -128,7 +142,17 @@ class _Expander:
             metrics=paths("metrics"),
             file=self._file,
             params_file=self._params_file,
+            flags=tuple(self._flags(body)),
         )
+
+    def _flags(self, body: Mapping[str, Any]) -> Iterator[str]:
+        """The statements that change what DVC runs or keeps, and that are in no lock and no record."""
+        yield from (f"`{key}: true`" for key in ("frozen", "always_changed") if body.get(key))
+        yield from ("`vars`" for _ in range(self._has_vars or "vars" in body))
+        for entry in itertools.chain(*(body.get(key, ()) for key in ("outs", "metrics", "plots"))):
+            for path, facts in entry.items() if isinstance(entry, dict) else ():
+                facts = facts if isinstance(facts, dict) else {}
+                yield from (f"`{k}: {str(v).lower()}` for {path}" for k, v in _KEEPING.items() if facts.get(k) is v)
 
 
 def _label(axes: Mapping[str, list[Any]], axis: str, value: Any) -> str:

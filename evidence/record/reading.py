@@ -59,7 +59,7 @@ class Record:
 
 def read_records(root: Path, stage: str) -> list[Record]:
     """The records of a stage in the project, newest first."""
-    return _newest_first(read_record(path, root) for path in sorted((root / RECORDS / stage).glob("*.json")))
+    return _newest_first(read_record(path, root) for path in sorted((root / RECORDS / stage).glob("[!.]*.json")))
 
 
 def known_records(root: Path, stage: str, about: Iterable[str] = ()) -> list[Record]:
@@ -70,7 +70,7 @@ def known_records(root: Path, stage: str, about: Iterable[str] = ()) -> list[Rec
     """
     texts, found = list(about), dict[str, Record]()
     for folder in (root / RECORDS, *record_folders(root)):
-        for path in sorted((folder / stage).glob("*.json")):
+        for path in sorted((folder / stage).glob("[!.]*.json")):
             if path.stem in found or (texts and not _names_any(path, texts)):
                 continue
             record = read_record(path, root)

@@ -21,6 +21,8 @@ RUNS = "runs/"
 _KINDS = tuple(
     f"{FOLDER}/{kind}/" for kind in ("log", "manifests", "signatures", "records", "patches", "keys", "locks")
 )
+_ENDINGS = (".json", ".dsse", ".sig", ".patch", ".pem", ".lock")
+"""The ends of the names of published files: other files here are from file managers and editors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,7 @@ def refresh(root: Path, remote: stores.Store, store: Store) -> Mirrored:
             continue
         if key.startswith(RUNS):
             path.unlink()  # entries of the run cache may come and go; check compares each with the records
-        else:
+        elif key in listed or (path.suffix in _ENDINGS and not path.name.startswith(".")):
             findings.append(_changed(f"remote {remote.name} {key}", key in listed, path.relative_to(root)))
     new = [key for key in listed if not (folder / key).exists()]
     with ThreadPoolExecutor(READERS) as pool:

@@ -116,7 +116,7 @@ class Published:
         self.has_objects = objects.store.folder is not None  # otherwise this is a copy of the evidence only
         self.folder = objects.folder / FOLDER
         self.records: dict[str, list[Record]] = {}
-        self._manifests = {path.stem: path for path in sorted(self.folder.glob("manifests/*.json"))}
+        self._manifests = {path.stem: path for path in sorted(self.folder.glob("manifests/[!.]*.json"))}
         self.entries: list[Entry] = []
         self.void: list[Manifest] = []
         self._digests: dict[int, str] = {}
@@ -141,7 +141,7 @@ class Published:
         """Verify every entry of the log with its signature, manifest, records, lock and patch."""
         used: set[str] = set()
         previous = None
-        for number, path in enumerate(sorted(self.folder.glob("log/*.json")), start=1):
+        for number, path in enumerate(sorted(self.folder.glob("log/[!.]*.json")), start=1):
             where = self.objects.name(path)
             raw = path.read_bytes()
             try:

@@ -23,14 +23,14 @@ from evidence.audit.records import (
     why_trusted,
     witness,
 )
-from evidence.audit.workspace import Workspace, refuse_pipes
+from evidence.audit.workspace import Workspace, links_in, refuse_pipes
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import MAIN, read_pipelines
-from evidence.dvc.stores import Store, stores
+from evidence.dvc.stores import EVIDENCE, FOLDER, Store, stores
 from evidence.record.ledger import RECORDS
 from evidence.record.reading import Record
-from evidence.remote.published import Published, without_store
+from evidence.remote.published import SEEN, SENT, Published, without_store
 from evidence.remote.reading import FarRemotes, Remote
 from evidence.settings import SETTINGS, STATE
 from ground.io import DataError
@@ -222,6 +222,10 @@ class _Checker:
         if any(sources.RAW in stage.outs for stage in self.chosen.values()):
             yield from sources.compared(self.workspace)
         yield from tampered_records(self.root, self.keys)
+        logs = [folder / FOLDER for folder in self.folders]
+        yield from links_in(
+            [self.root / place for place in (RECORDS, EVIDENCE, SENT, SEEN, SETTINGS.keys)] + logs, self.root
+        )
         for objects in self.objects:
             yield from self._objects(objects)
         yield from evidence

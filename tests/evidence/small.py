@@ -33,7 +33,7 @@ _MAIN: dict[str, dict[str, Any]] = {
     "download": {"cmd": "python -m stages.download", "deps": [DATA], "outs": [RAW]},
     "train": {"cmd": "python -m stages.train", "deps": [RAW], "params": ["rate"], "outs": [MODEL]},
 }
-_WORLD: dict[str, dict[str, Any]] = {"world": {"cmd": "python -m world", "outs": [PRETRAINED]}}
+_WORLD: dict[str, dict[str, Any]] = {"world": {"wdir": "../..", "cmd": "python -m world", "outs": [PRETRAINED]}}
 _PARAMS = {"rate": 0.5}
 _FACTS = {
     "git": dict.fromkeys(["commit", "dirty", "changed"]),
@@ -80,7 +80,7 @@ def write_locks(folder: Path) -> None:
 def claim(folder: Path, path: str) -> dict[str, Any]:
     """The entry of a lock about a path."""
     digest = digest_path(folder / path)
-    return {"path": path, "md5": digest.md5, "size": digest.size}
+    return {"path": path, "hash": "md5", "md5": digest.md5, "size": digest.size}
 
 
 def store(folder: Path, path: str, name: str = ".dvc/cache") -> None:

@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from evidence.dvc.stores import EVIDENCE, FOLDER
+from evidence.record.ledger import LEDGER
 from evidence.remote.mirror import fetch
+from evidence.remote.published import SENT
 from evidence.remote.reading import Remote
 from evidence.verbs.check import Report, check
 from flows import storage
@@ -24,7 +26,8 @@ from ground.remote import ENDPOINT, open_store
 from tests.evidence.tampering import records
 from tests.evidence.tampering.bucket import Bucket, Far, flipped
 from tests.evidence.tampering.catalogue import CAMPAIGN, FAR
-from tests.evidence.tampering.edits import STORE, Tampering, replace
+from tests.evidence.tampering.claims import NAMED, UNREAD
+from tests.evidence.tampering.edits import STORE, Tampering, record_of, replace
 from tests.evidence.tampering.outs import FILES
 from tests.support.miniature import GIT, ROOT, dvc, run_in
 from tests.support.s3 import s3_bucket, s3_environment, s3_server, upload_in_parts
@@ -100,6 +103,24 @@ def test_tampering_is_found_and_the_broken_link_named(tree: Path, tamper: Tamper
     expected = tamper(tree)
     _, errors = audited(tree)
     assert any(expected in text for text in errors), (expected, errors)
+
+
+@pytest.mark.parametrize("file, old, new, named", NAMED, ids=[f"{case[0]}: {case[3]}" for case in NAMED])
+def test_a_statement_that_dvc_acts_on_and_no_record_has_is_named(
+    tree: Path, file: str, old: str, new: str, named: str
+) -> None:
+    replace(tree / file, old, new)
+    report = check(None, tree)
+    (finding,) = report.findings
+    assert (finding.level, finding.where) == ("note", file)
+    assert finding.message.startswith(f"has {named}")
+    assert finding.message.endswith(": DVC acts on it, and no record confirms it")
+
+
+@pytest.mark.parametrize("file, old, new", UNREAD)
+def test_a_statement_that_dvc_does_not_act_on_gives_no_alarm(tree: Path, file: str, old: str, new: str) -> None:
+    replace(tree / file, old, new)
+    assert check(None, tree).findings == []
 
 
 def test_an_untouched_run_is_sound(finished: Path) -> None:
@@ -194,6 +215,14 @@ def test_an_untouched_bucket_gives_no_alarm(bucket: Bucket, remote: Remote) -> N
     assert read in report.summary()
 
 
+def test_files_of_a_file_manager_next_to_copies_give_no_alarm(bucket: Bucket) -> None:
+    fetch(bucket.project)
+    for pattern in ("log/*.json", "records/*/*.json"):
+        litter(next((bucket.project / EVIDENCE / "far" / FOLDER).glob(pattern)))
+    assert check(None, bucket.project, remote="quick").findings == []
+    shutil.rmtree(bucket.project / EVIDENCE)
+
+
 def test_objects_that_were_uploaded_in_parts_give_no_alarm(bucket: Bucket) -> None:
     """Their entity tag is not the md5 of their bytes: the listing gives their size, ``--full`` reads them."""
     key = bucket.object("models/full", 1)
@@ -209,7 +238,24 @@ def test_objects_that_were_uploaded_in_parts_give_no_alarm(bucket: Bucket) -> No
     assert [f"{key}: md5 is" in text for text in errors] == [True]
 
 
-EVERYDAY = [commit_again, collect_garbage, touch, empty_the_cache, run_a_stage_again, return_to_older_parameters]
+def look_around(project: Path) -> None:
+    """What file managers and editors leave in the folders that they show, apart from outs."""
+    evidence = project / STORE / FOLDER
+    for pattern in ("log/*.json", "manifests/*.json", "records/*/*.json"):
+        litter(next(evidence.glob(pattern)))
+    for name in (record_of(project, "train@full"), LEDGER, SENT, "dvc.yaml", Path(STORE, FOLDER)):
+        litter(project / name)
+
+
+def litter(file: Path) -> None:
+    for name in (".DS_Store", f"._{file.name}", "Thumbs.db", f".{file.name}.swp", f"{file.name}~", f"#{file.name}#"):
+        (file.parent / name).write_bytes(b"\0\0")
+
+
+EVERYDAY = [
+    *(commit_again, collect_garbage, touch, empty_the_cache, run_a_stage_again, return_to_older_parameters),
+    look_around,
+]
 
 
 @pytest.mark.parametrize("habit", EVERYDAY, ids=lambda habit: habit.__name__)
@@ -219,6 +265,14 @@ def test_everyday_work_gives_no_alarm(tree: Path, habit: Callable[[Path], None])
     assert errors == []
     assert report is not None
     assert (report.attested, report.stages, report.findings) == (3, 3, [])
+
+
+def test_a_folder_of_evidence_that_is_a_link_is_named(tree: Path) -> None:
+    """It may be on a larger disk."""
+    moved = (tree / ".pathfinder").rename(tree.with_name("elsewhere"))
+    (tree / ".pathfinder").symlink_to(moved)
+    (note,) = check(None, tree).findings
+    assert str(note).startswith(f"note: .pathfinder: is a symbolic link to {moved}")
 
 
 def test_a_moved_folder_gives_no_alarm(tree: Path) -> None:

@@ -12,6 +12,7 @@ CAMPAIGN = [
     *claims.pointers(),
     *claims.documents(),
     *records.pipes(),
+    *records.links(),
     *records.records(),
     *records.ledger(),
     *records.statements(),

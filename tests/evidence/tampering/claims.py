@@ -35,6 +35,15 @@ def locks() -> Iterator[tuple[str, Tampering]]:
     for stage, path, key in (("train@full", "models/full", "size"), ("download", "data", "nfiles")):
         yield f"{key} of {path} in the lock", in_lock(stage, path, key, 7, f"dvc.lock: {path}: {key} is 7")
     yield "an unknown key in the lock", in_lock("download", "data", "etag", "x", "dvc.lock: stages.download.deps")
+    for path in ("models/full", "metrics/train/full.json"):
+        yield (
+            f"isexec of {path} in the lock",
+            in_lock("train@full", path, "isexec", True, f"dvc.lock: {path}: isexec is true, but"),
+        )
+    yield (
+        "another hash in the lock",
+        in_lock("train@full", "models/full", "hash", "md5-dos2unix", "hash: Input should be 'md5'"),
+    )
     yield "no digest in the lock", in_lock("train@full", "models/full", "md5", None, "dvc.lock: models/full: md5 is")
     for stage in STAGES:
         yield f"remove {stage} from the lock", partial(without_stage, stage=stage)
@@ -72,6 +81,11 @@ LOCK_EDITS: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
         "a parameter in the lock",
         lambda s: s["train@full"]["params"]["params.yaml"]["train"].update(rate=0.9),
         "rate is 0.9",
+    ),
+    (
+        "parameters of another file in the lock",
+        lambda s: s["train@full"].update(params={"other.yaml": s["train@full"]["params"]["params.yaml"]}),
+        "dvc.lock: train@full: params of other.yaml; only one params.yaml is read",
     ),
     ("no parameter in the lock", lambda s: s["train@plain"].pop("params"), "train is nothing in dvc.lock"),
     ("a dep less in the lock", lambda s: s["train@full"]["deps"].pop(0), "train@full: deps differ from dvc.yaml"),
@@ -180,6 +194,9 @@ def pointers() -> Iterator[tuple[str, Tampering]]:
         ("- md5: ", "- md5: 0", "data.dvc: outs.0.md5: String should match pattern"),
         ("outs:\n", "outs:\n- path: other\n  md5: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n", "other: is missing"),
         ("outs:", "outs: []\nouts:", "data.dvc: not valid YAML (duplicate key 'outs'"),
+        ("outs:", "wdir: elsewhere\nouts:", "elsewhere/data: is missing"),
+        ("  path: ", "  isexec: true\n  path: ", "data.dvc: data: isexec is true, but the folder is not executable"),
+        ("  hash: md5", "  hash: md5-dos2unix", "data.dvc: outs.0.hash: Input should be 'md5'"),
         ("outs:", "deps: []\nouts:", "data.dvc: deps: Extra inputs are not permitted"),
     ):
 
@@ -198,6 +215,27 @@ def pointers() -> Iterator[tuple[str, Tampering]]:
 
 
 def documents() -> Iterator[tuple[str, Tampering]]:
+    for file, old, new, expected in (
+        ("dvc.lock", "schema: '2.0'", "schema: '1.0'", "dvc.lock: schema: Input should be '2.0'"),
+        (
+            "dvc.yaml",
+            "    cmd: python -m stages.d",
+            "    wdir: models\n    cmd: python -m stages.d",
+            "download: wdir must be",
+        ),
+        (
+            "dvc.yaml",
+            "params: [train]",
+            "params: [other.yaml: [train]]",
+            "params: expected keys of params.yaml, not other",
+        ),
+    ):
+
+        def stated(project: Path, file: str = file, old: str = old, new: str = new, expected: str = expected) -> str:
+            replace(project / file, old, new)
+            return expected
+
+        yield f"{new.partition(chr(10))[0].strip()} in {file}", stated
     for name, text, expected in (
         ("params.yaml", "train: {rate: 0.25, note: x}\n", "params.yaml: not valid YAML (duplicate key 'train'"),
         ("dvc.yaml", "stages: {}\n", "dvc.yaml: not valid YAML (duplicate key 'stages'"),
@@ -245,7 +283,8 @@ def documents() -> Iterator[tuple[str, Tampering]]:
         del moved["params"]
         named = {kind: [claim["path"] for claim in moved[kind]] for kind in ("deps", "outs")}
         folder.mkdir()
-        (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"full": {"cmd": moved["cmd"], **named}}}))
+        body = {"wdir": "../..", "cmd": moved["cmd"], **named}
+        (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"full": body}}))
         (folder / "dvc.lock").write_text(yaml.safe_dump(lock | {"stages": {"full": moved}}))
         (project / "dvc.lock").write_text(yaml.safe_dump(lock))
         return "infra/pretraining/dvc.yaml: full makes metrics/train/full.json, models/full outside of artifacts/pretr"
@@ -258,3 +297,33 @@ def documents() -> Iterator[tuple[str, Tampering]]:
         return "dvc.yaml: defines no stage"
 
     yield "no stages at all", no_stages
+
+
+NAMED: list[tuple[str, str, str, str]] = [
+    ("dvc.yaml", "    cmd: python -m stages.d", "    frozen: true\n    cmd: python -m stages.d", "`frozen: true`"),
+    ("dvc.yaml", "    cmd: python -m stages.d", "    always_changed: true\n    cmd: python -m stages.d", "`always_ch"),
+    (
+        "dvc.yaml",
+        "outs: [artifacts/raw]",
+        "outs: [artifacts/raw: {persist: true}]",
+        "`persist: true` for artifacts/raw",
+    ),
+    ("dvc.yaml", "outs: [artifacts/raw]", "outs: [artifacts/raw: {push: false}]", "`push: false` for artifacts/raw"),
+    ("dvc.yaml", "stages:\n", "vars: [other.yaml]\nstages:\n", "`vars`"),
+    ("dvc.yaml", "    cmd: python -m stages.d", "    vars: [{a: 1}]\n    cmd: python -m stages.d", "`vars`"),
+    (
+        "dvc.lock",
+        "    - path: models/full\n      hash: md5\n",
+        "    - path: models/full\n",
+        "no `hash: md5` for models/full",
+    ),
+    ("data.dvc", "outs:", "frozen: true\nouts:", "`frozen: true`"),
+    ("data.dvc", "  path: ", "  push: false\n  path: ", "`push: false` for data"),
+]
+"""A file, a text in it and its replacement: a statement that DVC acts on, and that only a note can name."""
+UNREAD: list[tuple[str, str, str]] = [
+    ("dvc.yaml", "    cmd: python -m stages.d", "    desc: x\n    meta: {a: 1}\n    cmd: python -m stages.d"),
+    ("data.dvc", "outs:", "meta: {a: 1}\ndesc: x\nouts:"),
+    ("data.dvc", "  path: ", "  desc: x\n  meta: {a: 1}\n  labels: [a]\n  path: "),
+]
+"""The same for statements that DVC does not act on."""

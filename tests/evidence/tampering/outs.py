@@ -43,6 +43,15 @@ def workspace() -> Iterator[tuple[str, Tampering]]:
     for name in ("models/full/weights.txt", "models/full", "models", "data/corpus/one.txt", "pathfinder/mixing/mix.py"):
         yield f"link {name}", on_file(name, link)
 
+    def beside(path: Path) -> None:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"planted")
+
+    for name in ("models/full/__pycache__", "data/corpus/__pycache__", "models/full/b/__pycache__"):
+        yield f"add {name}", partial(added, name=name, make=lambda path: beside(path / "mix.cpython-311.pyc"))
+    for name in (".DS_Store", "Thumbs.db", ".weights.txt.swp", "weights.txt~", "#weights.txt#"):
+        yield f"add {name} to a model", partial(added, name=f"models/full/{name}", make=beside)
+
     def swap(project: Path) -> str:
         one, other = project / "models/full/weights.txt", project / "models/plain/weights.txt"
         texts = one.read_text(), other.read_text()
@@ -64,6 +73,12 @@ def workspace() -> Iterator[tuple[str, Tampering]]:
         ("models/full", "a link to itself", lambda path: path.symlink_to(path.name)),
     ):
         yield f"{kind} in place of {name}", partial(replaced, name=name, make=make)
+
+
+def added(project: Path, name: str, make: Callable[[Path], object]) -> str:
+    (project / name).parent.mkdir(exist_ok=True)
+    make(project / name)
+    return f"{name}: "
 
 
 def in_store(store: str, path: str, part: int, harm: Callable[[Path], object], name: str) -> Tampering:

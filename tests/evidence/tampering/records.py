@@ -15,6 +15,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from evidence.dvc.stores import FOLDER
 from evidence.record.ledger import LEDGER, RECORDS, SIGNED
 from evidence.record.signing import TRUSTED, public_pem, sign
 from evidence.record.statement import PAYLOAD_TYPE
@@ -29,6 +30,7 @@ from tests.evidence.tampering.edits import (
     edit_ledger,
     flip,
     forge,
+    link,
     on_file,
     record_of,
     replace,
@@ -56,6 +58,26 @@ def pipes() -> Iterator[tuple[str, Tampering]]:
             return f"{path.relative_to(project)}: a pipe, a socket or a device, which nothing here makes; delete it"
 
         yield f"a pipe in place of {what}", planted
+
+
+def links() -> Iterator[tuple[str, Tampering]]:
+    """A link in place of evidence, whose target someone could change later."""
+    places: dict[str, Callable[[Path], Path]] = {
+        "a record": lambda project: record_of(project, "train@full"),
+        "the records of a stage": lambda project: record_of(project, "train@full").parent,
+        "the ledger": lambda project: project / LEDGER,
+        "the memory of publications": lambda project: project / SENT,
+        "an entry of the log": lambda project: next((project / STORE).glob("*/log/*.json")),
+        "the log": lambda project: project / STORE / FOLDER / "log",
+    }
+    for what, place in places.items():
+
+        def planted(project: Path, place: Callable[[Path], Path] = place) -> str:
+            path = place(project)
+            link(path)
+            return f"{path.relative_to(project)}: is a symbolic link to "
+
+        yield f"a link in place of {what}", planted
 
 
 def records() -> Iterator[tuple[str, Tampering]]:
