@@ -169,12 +169,15 @@ def _print(parts: Iterable[str | Table]) -> None:
 def pull(
     key: Annotated[list[Path] | None, typer.Option(help="A public key (PEM) to trust, in addition.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a changed lock and changed outputs.")] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Also the run's uncommitted changes, and its outputs that git holds.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Restore the lock and every output of the newest published run of this commit."""
     from flows.guard import restore
 
-    restored = restore.pull(Path.cwd(), key or (), force)
+    restored = restore.pull(Path.cwd(), key or (), force, apply)
     show(asdict(restored), as_json, restored.lines())
 
 

@@ -10,14 +10,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.dvc.history import MAIN_LOCK
+from evidence.dvc.history import MAIN_LOCK, overlap
 from evidence.dvc.pipeline import read_pipeline
+from evidence.dvc.stores import object_file, read_listing
 from evidence.record.environment import git
 from evidence.remote.guard import Guard
 from evidence.remote.published import Entry
 from flows import storage
 from flows.dvc import Dvc, require_project
 from flows.graph import missing_data
+from ground.hashing import digest_path
 from ground.io import DataError, write_bytes
 
 _PATCHED = re.compile(rb"^diff --git a/.* b/(.*)$", re.MULTILINE)
@@ -25,7 +27,11 @@ _PATCHED = re.compile(rb"^diff --git a/.* b/(.*)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A restored run: its entry of the log with the signers, and the counts of stages and objects."""
+    """A restored run: its entry of the log with the signers, and the counts of stages and objects.
+
+    ``patched`` are the files that the run had changed, and ``differs`` the outs that git holds with different bytes:
+    both are empty if the run's were put here.
+    """
 
     remote: str
     entry: int
@@ -38,6 +44,7 @@ class Restored:
     objects: int
     patch: str | None
     patched: list[str]
+    differs: list[str]
 
     def lines(self) -> Iterator[str]:
         """Sentences for a reader."""
@@ -49,17 +56,17 @@ class Restored:
         yield f"{self.stages} stages restored from {self.objects} objects, each with the digest that the entry names"
         if self.unknown_stages:
             yield f"not in dvc.yaml here, so not restored: {', '.join(self.unknown_stages)}"
-        if self.patched:
-            names = ", ".join(self.patched)
-            command = f"git apply --exclude={MAIN_LOCK} {self.patch}"
-            yield f"the run had uncommitted changes of {names}; `{command}` makes them here"
+        if self.patched or self.differs:
+            names = ", ".join(sorted({*self.patched, *self.differs}))
+            yield f"git holds different bytes of {names}; `pathfinder pull --apply` puts the run's here"
 
 
-def pull(root: Path, keys: Iterable[Path] = (), force: bool = False) -> Restored:
+def pull(root: Path, keys: Iterable[Path] = (), force: bool = False, apply: bool = False) -> Restored:
     """Restore the newest published run of this commit or, if there is none, the newest run.
 
-    Raises ``DataError`` if the log is not sound or not signed by a trusted key, if an object does not have the digest
-    that the entry names, or if the lock has changes that no published run made and ``force`` is false.
+    With ``apply``, also make the run's uncommitted changes, and replace outs that git holds by the run's. Raises
+    ``DataError`` if the log is not sound or not signed by a trusted key, if an object does not have the digest that the
+    entry names, if the changes do not fit, or if, without ``force``, the lock has changes that no published run made.
     """
     require_project(root)
     storage.configure(root)
@@ -70,10 +77,18 @@ def pull(root: Path, keys: Iterable[Path] = (), force: bool = False) -> Restored
     lock = _place_lock(root, guard, entry, force)
     known = read_pipeline(root)
     stages = {name: stage for name, stage in guard.locked(entry).items() if name in known}
-    objects = guard.fetcher.provide({path: md5 for stage in stages.values() for path, md5 in stage.outs.items()})
+    outs = {path: md5 for stage in stages.values() for path, md5 in stage.outs.items()}
+    objects = guard.fetcher.provide(outs)
     dvc.checkout(*stages, force=force)
     patch = guard.published.file("patches", f"{entry.manifest.patch}.patch") if entry.manifest.patch else None
-    patched = sorted({name.decode() for name in _PATCHED.findall(patch.read_bytes())} - {MAIN_LOCK}) if patch else []
+    changed = {name.decode() for name in _PATCHED.findall(patch.read_bytes())} - {MAIN_LOCK} if patch else set()
+    differs = {path: md5 for path, md5 in outs.items() if digest_path(root / path).md5 != md5}
+    patched = sorted(name for name in changed if not any(overlap(name, out) for out in outs))
+    if apply:
+        _apply(root, patch, patched)
+        for path, md5 in differs.items():
+            _install(root / path, guard.fetcher.cache, md5)
+        patched, differs = [], {}
     return Restored(
         remote=guard.remote.address,
         entry=entry.number,
@@ -86,7 +101,25 @@ def pull(root: Path, keys: Iterable[Path] = (), force: bool = False) -> Restored
         objects=objects,
         patch=str(patch) if patch else None,
         patched=patched,
+        differs=sorted(differs),
     )
+
+
+def _apply(root: Path, patch: Path | None, names: list[str]) -> None:
+    """Make the changes of these files in a patch, which the signed log names, unless they are made already."""
+    words = ["apply", *(f"--include={name}" for name in names), str(patch)]
+    if patch is None or not names or git(*words[:1], "--reverse", "--check", *words[1:], root=root) is not None:
+        return
+    if git(*words, root=root) is None:
+        listed = ", ".join(names)
+        raise DataError(f"{patch}: does not fit {listed} here; change to the run's commit without changes of your own")
+
+
+def _install(place: Path, cache: Path, md5: str) -> None:
+    """Put an out from the cache in place; DVC does not, because git holds the out."""
+    files = read_listing(object_file(cache, md5)) if md5.endswith(".dir") else {"": md5}
+    for name, inner in files.items():
+        write_bytes(place / name, object_file(cache, inner).read_bytes())
 
 
 def _place_lock(root: Path, guard: Guard, entry: Entry, force: bool) -> str:

@@ -83,6 +83,38 @@ def test_pull_restores_and_attests_every_stage(clone: Path, project: Path, monke
     assert checked("pull", again.stdout) == asdict(restored)
 
 
+def test_an_output_in_git_that_differs_is_named_and_applied(project: Path, tmp_path: Path) -> None:
+    """The run of another processor gives different figures from the committed ones; it also changed a file."""
+    figures = Path("metrics/train/full.json")
+    made = (project / figures).read_bytes()
+    old, new = ("['metrics/train/${item.variant}.json'" + end for end in ("]", ": {cache: false}]"))
+    replace(project / "dvc.yaml", old, new)
+    replace(project / ".gitignore", "/metrics\n", "")
+    (project / figures).write_text('{"loss": 1}')
+    (project / "notes.txt").write_text("before\n")
+    for words in (["add", "-A"], ["commit", "-qm", "run on another processor"]):
+        subprocess.run([*GIT, *words], cwd=project, check=True)
+    (project / figures).write_bytes(made)
+    (project / "notes.txt").write_text("after\n")
+    remote, clone = tmp_path / "remote", tmp_path / "clone"
+    shutil.copytree(project / ".dvc/cache", remote)
+    storage.publish(project, str(remote))
+    subprocess.run(["git", "clone", "-q", str(project), str(clone)], check=True)
+    (clone / ".dvc/config.local").write_text(f"['remote \"there\"']\n    url = {remote}\n[core]\n    remote = there\n")
+    restored = restore.pull(clone)
+    assert (restored.differs, restored.patched) == ([str(figures)], ["notes.txt"])
+    assert "`pathfinder pull --apply` puts the run's here" in [*restored.lines()][-1]
+    assert {finding.where for finding in check(None, clone).errors} == {str(figures)}
+    for _ in range(2):
+        restored = restore.pull(clone, apply=True)
+        assert (restored.differs, restored.patched) == ([], [])
+        assert ((clone / figures).read_bytes(), (clone / "notes.txt").read_text()) == (made, "after\n")
+    assert (check(None, clone).errors, check(None, clone).verdict) == ([], "SOUND")
+    (clone / "notes.txt").write_text("mine\n")
+    with pytest.raises(DataError, match=r"does not fit notes\.txt here"):
+        restore.pull(clone, apply=True)
+
+
 @pytest.mark.parametrize("clone", ["folder"], indirect=True)  # DVC has no remotes with file://
 def test_dvc_installs_other_weights_where_the_guard_refuses(clone: Path, project: Path, published: Path) -> None:
     good, bad = ((project / "models" / name / "weights.txt").read_text() for name in ("full", "plain"))
