@@ -145,9 +145,9 @@ def git(*words: str, root: Path = Path(".")) -> str | None:
 def git_in(root: Path) -> list[str]:
     """The words that start git in ``root`` without the programs that the repository's own settings name.
 
-    The settings of the user and of the machine are kept.
+    The settings of the user and of the machine are kept. Without these programs, the files of another user are safe.
     """
-    start = ["git", "--no-replace-objects", "-C", str(root)]
+    start = ["git", "-c", "safe.directory=*", "--no-replace-objects", "-C", str(root)]
     listing = [*start, "config", "--list", "--includes", "--show-scope", "--name-only", "-z"]
     found = subprocess.run(listing, capture_output=True, check=False).stdout.decode("utf-8", "surrogateescape")
     scopes, names = found.split("\0")[::2], found.split("\0")[1::2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -68,6 +69,16 @@ def test_no_program_that_the_repository_names_is_run(project: Path, setting: str
     for words in (["status"], ["diff", "HEAD"]):
         git_by_itself(project, *words)
     assert mark.exists(), "git by itself runs it, so the case is one"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_the_repository_of_another_user_is_read_without_its_programs(project: Path) -> None:
+    mark = plant(project, "core.fsmonitor")
+    for path in (project, *project.rglob("*")):
+        os.chown(path, 12345, 12345)
+    (project / "figure.txt").write_text("forged\n")
+    assert Workspace(project).state_of_commit().endswith(" with uncommitted changes: figure.txt")
+    assert not mark.exists()
 
 
 def test_a_required_filter_of_the_repository_is_no_error(project: Path) -> None:
