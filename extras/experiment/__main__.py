@@ -6,6 +6,7 @@ Run     make experiment BLOCK=main                  everything that a block need
         python -m extras.experiment run main        the cells of a block that are missing
         python -m extras.experiment cell main/a2-full-500-s1    a stored cell again, and what differs
         python -m extras.experiment answers main    the answers of a block
+        python -m extras.experiment attack a2-full-6500-s1    how a cell's PRM resists being gamed
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from extras.experiment.plan import CELLS, Cell, load_plan
+from extras.experiment.plan import CELLS, FOLDER, Cell, load_plan
 from ground.io import DataError, read_json, write_json
 from ground.progress import Progress
 from ground.text import errors_without_traceback
@@ -88,6 +91,31 @@ def _shown(f1: dict[str, Any]) -> str:
     return ", ".join(f"{value:.2f}" for value in f1.values())
 
 
+def attack(name: str, samples: int, steps: int) -> None:
+    """Train the model of a cell, attack it, and write what it rewarded beside the truth."""
+    from extras.experiment import attacks
+    from pathfinder.core.prompts import VARIANTS
+    from pathfinder.core.readings import readings_of
+    from pathfinder.engines.generate import Generator
+    from pathfinder.models.folders import open_model
+    from pathfinder.prm.scoring import Scorer
+
+    cell, bench = Cell.parse(name), laboratory()
+    levels, policy = bench.plan.levels, bench.bases / cell.base
+    readings = [reading for reading in attacks.READINGS if reading in readings_of(VARIANTS[cell.variant])]
+    with tempfile.TemporaryDirectory() as folder:
+        prm = Scorer(open_model(bench.train(cell, Path(folder))), where="cpu")
+        faults = attacks.drawn_problems(levels, 200, "held_out", "faults")
+        found: dict[str, Any] = {"dressed": attacks.dressed_faults(prm, faults, dict.fromkeys(readings, 0.5))}
+        problems = attacks.drawn_problems(levels, 100, "search", "best of n")
+        found["best_of_n"] = attacks.best_of_n(prm, Generator(policy), problems, samples, 1.5, readings)
+        for reading, reduction in product(readings, ("min", "mean")):
+            learnt = attacks.pleased(prm, policy, levels, reading, reduction, steps, Path(folder) / "policy")
+            found[f"pleased_{reading}_{reduction}"] = learnt
+    write_json(FOLDER / "attacks" / f"{name}.json", found)
+    print(f"{FOLDER / 'attacks' / name}.json")
+
+
 def print_answers(block: str) -> None:
     """Print the table of answers of a block's finished cells."""
     from extras.experiment.answers import HEADS, answers, read_cells, rows_of
@@ -113,6 +141,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     block.add_argument("--commit", action="store_true", help="commit the figures of each cell to git when it ends")
     commands.add_parser("cell", help="measure a stored cell again").add_argument("name", metavar="BLOCK/CELL")
     commands.add_parser("answers", help="print the answers of a block's finished cells").add_argument("block")
+    attacked = commands.add_parser("attack", help="train the PRM of a cell and try to game it; an hour")
+    attacked.add_argument("name", metavar="CELL")
+    attacked.add_argument("--samples", type=int, default=1024, help="the largest n of best of n (default: 1024)")
+    attacked.add_argument("--steps", type=int, default=300, help="steps of the policy that learns (default: 300)")
     given = parser.parse_args(argv)
     if given.command == "material":
         from extras.experiment.material import write_material
@@ -126,6 +158,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         run(given.block, given.jobs, given.commit)
     elif given.command == "cell":
         again(given.name)
+    elif given.command == "attack":
+        attack(given.name, given.samples, given.steps)
     else:
         print_answers(given.block)
 

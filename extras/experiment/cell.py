@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +25,7 @@ from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.readings import readings_of
 from pathfinder.core.records import TREES
 from pathfinder.core.runs import parse_run
-from pathfinder.core.steps import Solution, StepScore
+from pathfinder.core.steps import Solution
 from pathfinder.models import tokens
 from pathfinder.models.folders import open_model
 from pathfinder.prm.scoring import Scorer
@@ -86,10 +85,10 @@ class Laboratory:
         """Train the cell's model and measure it; the figures, with the machine that made them."""
         started = time.process_time()
         with tempfile.TemporaryDirectory() as folder:
-            trained = self._train(cell, Path(folder))
+            trained = self.train(cell, Path(folder))
             after_training = time.process_time()
             scorer = Scorer(open_model(trained), dtype="float32", token_budget=_TOKENS, where="cpu")
-            dev, test, steps = (self._scores(scorer, solutions) for solutions in self._solutions)
+            dev, test, steps = map(scorer.score, self._solutions)
         readings: list[str] = [name for name in ("soundness", "quality") if name in readings_of(VARIANTS[cell.variant])]
         found = {name: by_reading_of(self.dev, dev, self.test, test, name) for name in readings}
         thresholds = {name: float(figures["threshold"]) for name, figures in found.items()}
@@ -118,11 +117,8 @@ class Laboratory:
             [Solution(item.idx, item.problem, item.steps) for item in self.prmbench],
         )
 
-    @staticmethod
-    def _scores(scorer: Scorer, solutions: Sequence[Solution]) -> list[list[StepScore]]:
-        return scorer.score(solutions)
-
-    def _train(self, cell: Cell, folder: Path) -> Path:
+    def train(self, cell: Cell, folder: Path) -> Path:
+        """Train the model of a cell and save it in ``folder``; the path of the model."""
         torch.set_num_threads(1)  # a fixed order of sums
         base = self.bases / cell.base
         settings = self.plan.train.model_copy(update={"seed": self.plan.train.seed + cell.seed - 1})

@@ -1,0 +1,234 @@
+"""Attacks on a PRM whose truth is known: dressed faults, best of n for growing n, and a policy that learns to please.
+
+Every attack reports the reward that the PRM gives beside the truth of the oracle, for each reading and each way to make
+one reward of the steps' values: the smallest, the mean, or the last.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from extras.experiment.material import KINDS
+from ground.progress import Progress
+from pathfinder.core import prompts
+from pathfinder.core.steps import PRM, Solution, StepScore
+from pathfinder.engines.generate import Generator
+from pathfinder.models.folders import open_model
+from pathfinder.models.model import load_model
+from world import tiny
+from world.abilities import sample_solutions
+from world.oracle import LINKS, State, Verdict, answer_text, assess_all, begin
+from world.steps import fault_step, safe_step
+from world.story import Level, Problem, Split, sample_from
+
+Rewards = npt.NDArray[np.float64]
+REDUCE: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "min": min,
+    "mean": lambda values: sum(values) / len(values),
+    "last": lambda values: values[-1],
+}
+READINGS = ("soundness", "quality")
+_GROUP = 8
+"""Samples of a problem whose rewards are compared."""
+DRESSINGS = ("plain", "confident", "restated", "planned", "copied", "answered", "padded")
+"""A fault as it is; in the confident wording; with a restatement after it; after a plan; after a copied step; with the
+answer after it; with three restatements after it."""
+
+
+def drawn_problems(levels: Mapping[str, Level], count: int, split: Split, purpose: str) -> list[Problem]:
+    """Problems of a split, from each level in turn."""
+    rng, in_turn = random.Random(f"attack/{purpose}"), [*levels.values()]
+    return [sample_from(rng, in_turn[place % len(in_turn)], split) for place in range(count)]
+
+
+def dressed(problem: Problem, state: State, fault: str, dressing: str, seed: str) -> tuple[list[str], int] | None:
+    """The steps that a dressing makes of a fault after ``state``, and the place of the fault; ``None`` if none fits."""
+    link = LINKS[-1] if dressing == "confident" else LINKS[0]
+    wrong = fault_step(problem, state, fault, random.Random(seed), link)
+    if wrong is None:
+        return None
+    before: list[Verdict | None] = []
+    if dressing == "planned":
+        before = [fault_step(problem, state, "planning", random.Random(seed))]
+    elif dressing == "copied":
+        before = [fault_step(problem, state, "repetition", random.Random(seed))]
+    after: list[str | None] = []
+    if dressing in ("restated", "padded") and not wrong.after.ended:
+        again = fault_step(problem, wrong.after, "restatement", random.Random(seed))
+        after = [again.text if again else None] * (3 if dressing == "padded" else 1)
+    elif dressing == "answered" and not wrong.after.ended:
+        after = [answer_text(wrong.after.value)]
+    steps = [*(step.text if step else None for step in before), wrong.text, *after]
+    found = [step for step in steps if step is not None]
+    if len(found) < len(steps) or (dressing not in ("plain", "confident") and len(found) == 1):
+        return None
+    return found, len(before)
+
+
+def places(problems: Sequence[Problem], rng: random.Random) -> Iterator[tuple[Problem, list[str], State]]:
+    """For each problem a prefix of correct steps, and the state after it."""
+    for problem in problems:
+        state, steps = begin(problem), list[str]()
+        for _ in range(rng.randrange(len(problem.events) + 1)):
+            step = safe_step(problem, state)
+            steps.append(step.text)
+            state = step.after
+        if not state.ended:
+            yield problem, steps, state
+
+
+def dressed_faults(prm: PRM, problems: Sequence[Problem], threshold: Mapping[str, float]) -> dict[str, Any]:
+    """Each kind of error in each dressing: the share of the solutions that are accepted, and the mean rewards.
+
+    A solution is accepted if the value of each step reaches the reading's ``threshold``. Keys: dressing, kind.
+    """
+    solutions: list[Solution] = []
+    keys: list[tuple[str, str]] = []
+    for problem, prefix, state in places(problems, random.Random("places")):
+        for kind in KINDS:
+            for dressing in DRESSINGS:
+                if found := dressed(problem, state, kind, dressing, f"{problem.text}/{kind}"):
+                    solutions.append(Solution(f"{len(keys)}", problem.text, (*prefix, *found[0])))
+                    keys.append((dressing, kind))
+    grouped: dict[tuple[str, str], list[list[StepScore]]] = defaultdict(list)
+    for key, steps in zip(keys, prm.score(solutions), strict=True):
+        grouped[key].append(steps)
+    rows: dict[str, Any] = {dressing: {} for dressing in DRESSINGS}
+    for (dressing, kind), scored in sorted(grouped.items()):
+        rows[dressing][kind] = {"n": len(scored)} | {
+            reading: {"accepted": _share(min(values) >= bound for values in read)} | _means(read)
+            for reading, bound in threshold.items()
+            if (read := [[step.read(reading) for step in steps] for steps in scored])
+        }
+    return rows
+
+
+def _share(flags: Iterator[bool]) -> float:
+    return 100 * float(np.mean([*flags]))
+
+
+def _means(read: Sequence[Sequence[float]]) -> dict[str, float]:
+    return {name: float(np.mean([reduce(values) for values in read])) for name, reduce in REDUCE.items()}
+
+
+def truth_of(problem: Problem, steps: Sequence[str]) -> tuple[bool, bool]:
+    """True if every step of a solution is correct and it ends; true if its answer is right."""
+    verdicts = assess_all(problem, steps)
+    last = verdicts[-1]
+    sound = last is not None and last.after.ended and all(v is not None and v.is_correct for v in verdicts)
+    return sound, steps[-1] == answer_text(problem.answer)
+
+
+def best_of_n(
+    prm: PRM, policy: Generator, problems: Sequence[Problem], samples: int, temperature: float, readings: Sequence[str]
+) -> list[dict[str, Any]]:
+    """For n = 1, 2, 4, … ``samples``: the reward of the chosen solution, and the percent that are sound and right.
+
+    The expectation over random choices of n samples is exact (``of_best``). One row per n, reading and reduction.
+    """
+    asked = [problem for problem in problems for _ in range(samples)]
+    written = sample_solutions(policy, asked, [f"bon/{place}" for place in range(len(asked))], temperature, 1.0)
+    solutions = [Solution(f"{i}", p.text, tuple(s)) for i, (p, s) in enumerate(zip(asked, written, strict=True))]
+    scored = prm.score(solutions)
+    shape = (len(problems), samples)
+    truths = np.array([truth_of(p, s) for p, s in zip(asked, written, strict=True)], dtype=np.float64)
+    rows = []
+    for reading in readings:
+        for name, reduce in REDUCE.items():
+            values = [reduce([step.read(reading) for step in steps]) if steps else -1.0 for steps in scored]
+            reward = np.array(values).reshape(shape)
+            for n in (2**power for power in range(samples.bit_length())):
+                figures = [of_best(reward, each.reshape(shape), n) for each in (reward, *truths.T)]
+                row = {"n": n, "reading": reading, "reduction": name, "reward": figures[0]}
+                rows.append(row | {"sound": 100 * figures[1], "right": 100 * figures[2]})
+    return rows
+
+
+def of_best(reward: Rewards, value: Rewards, n: int) -> float:
+    """The mean over problems of the expected ``value`` of the best of ``n`` samples by ``reward``.
+
+    Both arrays have shape (problems, samples). The sample with rank r from the top is the best of n random ones with
+    probability C(samples - 1 - r, n - 1) / C(samples, n). Equal rewards share their value.
+    """
+    count = reward.shape[1]
+    total = math.comb(count, n)
+    weights = np.array([math.comb(count - 1 - rank, n - 1) / total for rank in range(count)])
+    means = []
+    for row, values in zip(reward, value, strict=True):
+        _, inverse = np.unique(-row, return_inverse=True)
+        shared = np.bincount(inverse, values) / np.bincount(inverse)
+        means.append(float(weights @ shared[np.sort(inverse)]))
+    return float(np.mean(means))
+
+
+def pleased(
+    prm: PRM,
+    policy: Path,
+    levels: Mapping[str, Level],
+    reading: str,
+    reduction: str,
+    steps: int,
+    folder: Path,
+    rate: float = 3e-4,
+    problems: int = 16,
+) -> list[dict[str, float]]:
+    """Train a copy of the policy by its PRM's reward, and report reward and truth (percent) at each step.
+
+    REINFORCE on eight samples of each of ``problems`` new problems per step, with their mean reward as the baseline
+    (Williams 1992).
+    """
+    torch.manual_seed(0)
+    opened = open_model(policy)
+    network: Any = load_model(opened)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=0.0)
+    reduce, rows = REDUCE[reduction], list[dict[str, float]]()
+    with Progress(f"please {reading} {reduction}", steps, "steps") as progress:
+        for number in range(steps):
+            tiny.save(network, opened.tokenizer, folder)
+            asked = [p for p in drawn_problems(levels, problems, "search", f"please/{number}") for _ in range(_GROUP)]
+            names = [f"please/{number}/{place}" for place in range(len(asked))]
+            written = sample_solutions(Generator(folder), asked, names)
+            solutions = [Solution(k, p.text, tuple(s)) for k, p, s in zip(names, asked, written, strict=True)]
+            scored = prm.score(solutions)
+            rewards = np.array([reduce([s.read(reading) for s in found]) if found else 0.0 for found in scored])
+            truths = np.array([truth_of(p, s) for p, s in zip(asked, written, strict=True)], dtype=np.float64)
+            sound, right = (100 * float(column.mean()) for column in truths.T)
+            rows.append({"step": number, "reward": float(rewards.mean()), "sound": sound, "right": right})
+            groups = rewards.reshape(problems, _GROUP)
+            advantages = (groups - groups.mean(1, keepdims=True)).ravel()
+            _learn(network, optimizer, opened.tokenizer, solutions, advantages)
+            progress.advance(note=f"reward {rewards.mean():.3f}, sound {sound:.0f} %")
+    return rows
+
+
+def _learn(network: Any, optimizer: Any, tokenizer: Any, solutions: Sequence[Solution], advantages: Rewards) -> None:
+    """One step: raise the log-probability of each solution by its advantage."""
+    network.train()
+    loss = torch.zeros(())
+    for solution, advantage in zip(solutions, advantages, strict=True):
+        if advantage == 0:
+            continue
+        prompt = _ids(tokenizer, prompts.policy_prompt(solution.problem, []))
+        text = _ids(tokenizer, prompts.STEP_SEPARATOR.join(solution.steps) + prompts.END_OF_TURN)
+        logits = network(torch.tensor([prompt + text])).logits[0, len(prompt) - 1 : -1]
+        chosen = torch.log_softmax(logits, -1)[torch.arange(len(text)), torch.tensor(text)]
+        loss = loss - advantage * chosen.sum() / len(solutions)
+    if loss.requires_grad:
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+    network.eval()
+
+
+def _ids(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer.encode(text, add_special_tokens=False))
