@@ -30,7 +30,7 @@ from evidence.record.signing import (
     read_public_keys,
     verify,
 )
-from evidence.record.statement import HEAD, RECEIPT_TYPE, byproducts, is_about
+from evidence.record.statement import HEAD, PAYLOAD_TYPE, RECEIPT_TYPE, byproducts, is_about
 from evidence.settings import FILE
 from evidence.settings.forms import parsed
 from ground.io import DataError, parse_json, sha256_file
@@ -256,7 +256,10 @@ def verified(record: Record, keys: Mapping[str, bytes]) -> tuple[list[str], str 
     if not path.is_file():
         return [], None
     name = f"{path.parent.name}/{path.name}"
-    payload, signers = verify(parsed(Envelope, path.read_bytes(), name), keys, name)
+    envelope = parsed(Envelope, path.read_bytes(), name)
+    payload, signers = verify(envelope, keys, name)
+    if envelope.payload_type != PAYLOAD_TYPE:
+        raise DataError(f"{name}: is a signature of {envelope.payload_type}, not of a statement")
     statement = parse_json(payload, name)
     named = byproducts(statement)
     if named.get("record") != record.digest:

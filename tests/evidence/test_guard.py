@@ -221,6 +221,13 @@ def test_a_void_of_another_entry_or_form_does_not_count(clone: Path, project: Pa
         shutil.rmtree(clone / ".pathfinder", ignore_errors=True)  # the copy of the evidence would name the change
 
 
+def rename_a_void(project: Path, remote: Path) -> None:
+    """The declaration that an unsigned entry is void becomes the signature that it lacks."""
+    forge_an_unsigned_entry(project, remote)
+    entry = (remote / "pathfinder/log/00000002.json").read_bytes()
+    (remote / "pathfinder" / signature(entry)[0]).write_bytes(signature(entry, VOID_TYPE)[1])
+
+
 def remove_everything_published(project: Path, remote: Path) -> None:
     shutil.rmtree(remote / "pathfinder")
 
@@ -233,6 +240,7 @@ HARMS: list[tuple[Callable[[Path, Path], None], str]] = [
     (remove_the_signature, "its signature by key .* is missing"),
     (edit_the_lock, "is missing or was edited; a manifest names it"),
     (forge_an_unsigned_entry, "is not signed, although entries before it are"),
+    (rename_a_void, "signs another entry than the one in its name"),
     (remove_everything_published, "no run of the whole pipeline was published there"),
 ]
 
