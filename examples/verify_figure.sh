@@ -28,11 +28,11 @@ get() {  # get KEY FILE
   mkdir -p "$(dirname "$2")"
   case $BUCKET in s3://*) aws s3 cp --quiet "$BUCKET/$1" "$2" ;; *) cp "$BUCKET/$1" "$2" ;; esac
 }
-verify() {  # verify ENVELOPE: writes the payload to $work/payload
-  python3 - "$1" "$work" <<'PYTHON'
+verify() {  # verify ENVELOPE TYPE: writes the payload, which must have this type, to $work/payload
+  python3 - "$1" "$work" "$2" <<'PYTHON'
 import base64, json, pathlib, sys
 envelope, work = json.load(open(sys.argv[1])), pathlib.Path(sys.argv[2])
-kind, payload = envelope["payloadType"].encode(), base64.b64decode(envelope["payload"])
+kind, payload = f"application/vnd.{sys.argv[3]}+json".encode(), base64.b64decode(envelope["payload"])
 (work / "payload").write_bytes(payload)
 (work / "message").write_bytes(b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload))
 (work / "signature").write_bytes(base64.b64decode(envelope["signatures"][0]["sig"]))
@@ -51,7 +51,7 @@ for entry in "$work"/evidence/log/*.json; do
   has_sha256 "$named" "$(jq -r .manifest "$entry")"
   if ! jq --exit-status .partial "$named" >/dev/null; then manifest=$named; fi
 done
-verify "$work/evidence/signatures/$previous.dsse"
+verify "$work/evidence/signatures/$previous.dsse" pathfinder-prm.log-entry
 cmp "$work/payload" "$entry"
 echo "the newest of $(jq .number "$entry") entries is signed"
 
@@ -71,7 +71,7 @@ mkdir "$work/statements"
 for stage in $(jq -r '.records | keys[]' "$manifest"); do
   record=$(jq -r --arg stage "$stage" '.records[$stage]' "$manifest")
   has_sha256 "$work/evidence/records/$stage/$record.json" "$record"
-  verify "$work/evidence/records/$stage/$record.dsse"
+  verify "$work/evidence/records/$stage/$record.dsse" in-toto
   test "$(jq -r '.predicate.runDetails.byproducts[] | select(.name == "record").digest.sha256' "$work/payload")" = "$record"
   cp "$work/payload" "$work/statements/$stage.json"
 done

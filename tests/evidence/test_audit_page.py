@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from evidence.dvc.stores import object_file
 from evidence.record.reading import read_records
 from evidence.record.signing import own_key, public_pem
+from evidence.remote.published import VOID_TYPE, signature
 from flows import storage
 from ground.remote import open_store
 from tests.evidence.tampering.edits import objects, replace, rewrite
@@ -179,6 +180,11 @@ def other_entry(bucket: Path, project: Path) -> None:
     rewrite(path, json.dumps(json.loads(path.read_text())))
 
 
+def void_entry(bucket: Path, project: Path) -> None:
+    entry = (bucket / "pathfinder/log/00000002.json").read_bytes()
+    rewrite(bucket / "pathfinder" / signature(entry)[0], signature(entry, VOID_TYPE)[1].decode())
+
+
 def other_lock(bucket: Path, project: Path) -> None:
     path = next((bucket / "pathfinder/patches").iterdir())
     replace(path, "size: ", "size: 1")
@@ -194,6 +200,7 @@ HARMS: list[tuple[Callable[[Path, Path], None], int]] = [
     (other_statement, 5),
     (other_record, 5),
     (other_entry, 3),
+    (void_entry, 3),
     (other_lock, 4),
     (other_key, 3),
 ]
