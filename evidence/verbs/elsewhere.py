@@ -23,15 +23,13 @@ from ground.text import printable
 Root = Annotated[
     Path | None,
     typer.Option(
-        "--root",
-        metavar="DIR",
-        help="The project's folder (default: this one), read with the code of this program only.",
+        "--root", metavar="DIR", help="The project's folder (default: this one), read with this program's code."
     ),
 ]
 
 
 def rooted(app: typer.Typer) -> typer.Typer:
-    """Add ``--root`` to the verbs of ``app``, for which files of the user's (of type ``Path``) stay where they are."""
+    """Add ``--root`` to the verbs of ``app``; the user's own files (of type ``Path``) stay where they are."""
     for command in app.registered_commands:
         if command.callback is not None:
             command.callback = _rooted(command.callback)
@@ -61,6 +59,7 @@ def _rooted(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _from_here(value: Any) -> Any:
+    """A file, or a list of files, as absolute paths; other values stay as they are."""
     if isinstance(value, list):
         return [_from_here(each) for each in value]
     return value.absolute() if isinstance(value, Path) else value

@@ -70,6 +70,12 @@ def _claims(name: str, stage: Locked) -> Named:
         other = "1" * 32 + (".dir" if md5.endswith(".dir") else "")
         yield f"{name}: md5 of {path} in the lock", in_lock(name, path, "md5", other, f"dvc.lock: {path}: md5 is 1111")
         yield f"{name}: size of {path} in the lock", in_lock(name, path, "size", 7, f"dvc.lock: {path}: size is 7")
+    for path in stage.outs:
+        yield f"{name}: isexec of {path} in the lock", in_lock(name, path, "isexec", True, f"dvc.lock: {path}: isexec")
+        yield (
+            f"{name}: hash of {path} in the lock",
+            in_lock(name, path, "hash", "sha256", "hash: Input should be 'md5'"),
+        )
 
     def with_file(project: Path, file: str, old: str, new: str, expected: str) -> str:
         text = (project / file).read_text()
