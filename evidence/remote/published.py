@@ -270,7 +270,7 @@ class Published:
         if statement is not None and statement_digest(path) != statement:
             signed = self.objects.name(path.with_suffix(SIGNED))
             yield Finding(signed, "was edited or deleted; a manifest names this signed statement")
-        if statement is not None and (self._ledger or {}).get((stage, digest), statement) != statement:
+        if statement is not None and (self._ledger or {}).get((stage, digest)) not in (None, statement):
             message = f"names another signed statement of record {digest[:12]} than the manifest of {where}"
             yield Finding(LEDGER.as_posix(), message, stages=(stage,))
 
