@@ -64,6 +64,7 @@ def check(
             path, strict=strict, keys=key or (), remote="full" if full else "quick" if remote else "no"
         )
     except (PathfinderError, OSError) as error:
+        print(f"error: could not check: {printable(str(error))}", file=sys.stderr)
         report = check.Report(unreadable=str(error))
     show(report.as_json(), as_json, report.lines())
     raise typer.Exit(check.EXIT[report.verdict])

@@ -60,7 +60,8 @@ def test_the_exit_status_tells_tampering_from_a_check_that_was_not_possible(
     (project / "dvc.lock").unlink()
     result = command(project, monkeypatch)
     assert result.exit_code == 2
-    assert result.output.splitlines() == [
+    assert result.stderr.startswith("error: could not check: dvc.lock: no such file; ")
+    assert result.stdout.splitlines() == [
         "UNREADABLE: dvc.lock: no such file; change to the project's folder or, if no stage has run, run the pipeline "
         "with `pathfinder run`",
     ]
