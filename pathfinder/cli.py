@@ -24,21 +24,26 @@ BENCHMARKS = "PRMs and benchmarks"
 
 
 class AllVerbs(Verbs):
-    """The verbs of the method and of the other wings, which are loaded when they are needed."""
+    """The verbs of the method and of the other wings, which are loaded when they are needed.
+
+    Only a verb of the pipeline, an unknown one and the list of all import code of the current folder.
+    """
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A verb of the method or, if it has none of this name, of another wing."""
         if cmd_name not in self.commands:
-            self._join()
+            self._join(*other_wings())
+        if cmd_name not in self.commands:
+            self._join(pipeline_verbs(Path.cwd()))
         return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of all verbs."""
-        self._join()
+        self._join(*other_wings(), pipeline_verbs(Path.cwd()))
         return super().list_commands(ctx)
 
-    def _join(self) -> None:
-        for verbs in (*other_wings(), pipeline_verbs(Path.cwd())):
+    def _join(self, *wings: typer.Typer) -> None:
+        for verbs in wings:
             for name, verb in get_group(verbs).commands.items():
                 self.commands.setdefault(name, verb)
 

@@ -318,6 +318,17 @@ def test_inside_a_clone_the_pipeline_verbs_are_those_of_flows() -> None:
     assert "--memory" in command_in(ROOT, "plan", "--help").stdout
 
 
+def test_a_verb_of_the_audit_imports_no_code_of_the_current_folder(tmp_path: Path) -> None:
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    (tmp_path / "flows").mkdir()
+    (tmp_path / "flows/__init__.py").write_text("")
+    (tmp_path / "flows/cli.py").write_text("open('ran', 'w')\nimport typer\napp = typer.Typer()\n")
+    assert command_in(tmp_path, "lineage", "--help").returncode == 0
+    assert not (tmp_path / "ran").exists()
+    command_in(tmp_path, "profile")
+    assert (tmp_path / "ran").exists(), "the verbs of the pipeline are the clone's own"
+
+
 def test_lineage_without_a_run_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     result = cli.invoke(app, ["lineage", "up", "models/full"])
