@@ -47,7 +47,8 @@ def _read_by(results: Results, benchmark: Benchmark) -> str:
     readings = {label(members): results.reading_besides(benchmark, members[0]) for members in measured}
     others = [f"{name} by {reading}" for name, reading in readings.items() if reading]
     exceptions = f" ({'; '.join(others)}, for lack of that reading)" if others else ""
-    return f" {benchmark.title} reads {benchmark.reading}: {ASKS[benchmark.reading]}{exceptions}."
+    begin = benchmark.title[0].upper() + benchmark.title[1:]
+    return f" {begin} reads {benchmark.reading}: {ASKS[benchmark.reading]}{exceptions}."
 
 
 def scores(results: Results, benchmark: Benchmark) -> list[Block]:
