@@ -59,7 +59,7 @@ def _rooted(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _from_here(value: Any) -> Any:
-    """A file, or a list of files, as absolute paths; other values stay as they are."""
+    """Make a file, or each file of a list, absolute; leave a value of any different type."""
     if isinstance(value, list):
         return [_from_here(each) for each in value]
     return value.absolute() if isinstance(value, Path) else value
@@ -68,7 +68,7 @@ def _from_here(value: Any) -> Any:
 def closed(root: Path) -> Path:
     """The folder ``root``, from which this process imports and starts nothing from now on.
 
-    Raises ``DataError`` if it is no folder, or if a module of this process comes from it.
+    Raises ``DataError`` if it is no folder, or if this process loaded a module from it.
     """
     folder = root.resolve()
     if not folder.is_dir():

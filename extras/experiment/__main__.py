@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from extras.experiment.cell import Laboratory
 
 _LABORATORY: list[Laboratory] = []
-"""Of a worker process, which keeps the test sets from cell to cell."""
+"""At most one per process, so that each process reads the test sets once."""
 
 
 def laboratory() -> Laboratory:
@@ -92,7 +92,7 @@ def _shown(f1: dict[str, Any]) -> str:
 
 
 def attack(name: str, samples: int, steps: int) -> None:
-    """Train the model of a cell, attack it, and write what it rewarded beside the truth."""
+    """Train the model of a cell, attack it, and write its rewards with the truth."""
     from extras.experiment import attacks
     from pathfinder.core.prompts import VARIANTS
     from pathfinder.core.readings import readings_of

@@ -1,7 +1,7 @@
 """Attacks on a PRM whose truth is known: dressed faults, best of n for growing n, and a policy that learns to please.
 
-Every attack reports the reward that the PRM gives beside the truth of the oracle, for each reading and each way to make
-one reward of the steps' values: the smallest, the mean, or the last.
+Every attack reports the PRM's reward and the oracle's truth, for each reading and each way to make one reward of the
+steps' values: the smallest, the mean, or the last.
 """
 
 from __future__ import annotations

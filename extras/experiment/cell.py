@@ -41,7 +41,7 @@ _TOKENS = 8192
 
 @dataclass(frozen=True)
 class Laboratory:
-    """What the cells of a process share: the test sets, and the examples of the last variant and size."""
+    """The test sets, and the examples of the last variant and size, which the cells of a process share."""
 
     plan: Plan
     material: Path = MATERIAL

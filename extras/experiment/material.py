@@ -28,7 +28,7 @@ MATERIAL = MADE / "material"
 CANDIDATES = (0.35, 0.3, 0.2, 0.15)
 """Shares of the places with 1, 2, 3 and 4 rated steps, as in the world's PRM800K."""
 KINDS = tuple(kind for kind in ERRORS if kind != "event")
-"""The kinds of error that a solver of the world can make alone."""
+"""The kinds of error that a solver of the world can make without a second error."""
 _FLOURISH = 0.15
 
 

@@ -69,7 +69,7 @@ class Cell:
 
     @classmethod
     def parse(cls, name: str) -> Cell:
-        """The cell with a name; raises ``DataError`` if it has another form."""
+        """The cell with a name; raises ``DataError`` for a name of a different form."""
         if (found := _NAME.fullmatch(name)) is None:
             raise DataError(f"{name!r} is no cell; expected BASE-VARIANT-RECORDS-sSEED, as in a1-full-500-s1")
         return cls(found[1], found[2], int(found[3]), int(found[4]))

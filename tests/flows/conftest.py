@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -122,6 +123,7 @@ def project_in(root: Path) -> Project:
     (root / "dvc.yaml").write_text(PIPELINE)
     (root / "make.py").write_text(MAKE)
     (root / "params.yaml").write_text("count: 10\n")
+    shutil.copy(ROOT / "evidence.toml", root)
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     give_database(root)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PATHFINDER_"))}

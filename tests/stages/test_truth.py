@@ -25,7 +25,7 @@ CASES = [
     (STORY, [FIRST, SECOND], FIRST, 0, 1, (1, 1, 1), True),
     (STORY, [FIRST, SECOND], SECOND, 1, 1, (0, 1, 1), False),  # a correct step flagged, and dropped
     (STORY, ["No step of the grammar.", SECOND], SECOND, 1, 1, (1, 1, 1), True),  # the state before it is unknown
-    ("What is 1 + 1?", [FIRST], FIRST, 0, -1, (0, 0, 0), True),  # not a story of a generated world
+    ("What is 1 + x?", [FIRST], FIRST, 0, -1, (0, 0, 0), True),  # not a story of a generated world
 ]
 
 
