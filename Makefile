@@ -143,7 +143,7 @@ style: $(DEV_STAMP)
 	@ruff format --check .
 
 test: style data  ## run style checks, type checks and tests
-	@# mypy runs beside the tests, which leave a sixth of two cores idle; its messages follow theirs
+	@# The tests leave a sixth of two cores idle, so mypy runs at the same time. Its messages come last.
 	@types=$$(mktemp); nice mypy >$$types & trap "kill $$! 2>/dev/null" INT TERM; \
 	OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope --no-loadscope-reorder; tests=$$?; \
 	wait $$!; typed=$$?; cat $$types; rm $$types; exit $$((tests || typed))

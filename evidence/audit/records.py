@@ -186,7 +186,7 @@ def tampered_records(root: Path, keys: Mapping[str, bytes]) -> Iterator[Finding]
             message = f"was {'edited' if signed else 'deleted'}; the ledger names this signed statement"
             yield Finding(place.with_suffix(SIGNED).as_posix(), message)
         if is_chained and heads.get(name) not in (None, entry.previous or head_of([])):
-            message = "the record was entered after another line; a line before it was removed, edited or added"
+            message = "does not follow the line that the record's statement names; restore the earlier lines"
             yield Finding(f"{LEDGER}:{entry.number}", message, stages=(entry.stage,))
             is_chained = False  # the lines after it differ, too
         if name not in found and not (file.is_file() and sha256_file(file) == entry.record):

@@ -5,7 +5,7 @@ Run     make experiment BLOCK=main                  everything that a block need
         python -m extras.experiment base a2         a base model of the ladder; about 20 minutes on one core
         python -m extras.experiment run main        the cells of a block that are missing
         python -m extras.experiment cell main/a2-full-500-s1    a stored cell again, and what differs
-        python -m extras.experiment answers main    the answers of a block
+        python -m extras.experiment answers main    the answers; `answers main more` is the second look
         python -m extras.experiment attack a2-full-6500-s1    how a cell's PRM resists being gamed
 """
 
@@ -53,10 +53,18 @@ def measure(path: Path, cell: Cell) -> Path:
     return path
 
 
+def is_current(path: Path, cell: Cell) -> bool:
+    """True if the figures of a cell are stored and the plan, the material and the base model are still theirs."""
+    return path.exists() and read_json(path).get("identity") == laboratory().identity(cell)
+
+
 def run(block: str, jobs: int, commit: bool) -> None:
-    """Measure the missing cells of a block. Each is stored when it ends, and committed to git if asked."""
+    """Measure the cells of a block that are missing or have different inputs now.
+
+    Each is stored when it ends, and committed to git if asked.
+    """
     cells = {path_of(block, cell): cell for cell in load_plan().block(block).cells}
-    waiting = {path: cell for path, cell in cells.items() if not path.exists()}
+    waiting = {path: cell for path, cell in cells.items() if not is_current(path, cell)}
     spawn = multiprocessing.get_context("spawn")
     with (
         Progress(f"experiment {block}", len(cells), "cells") as progress,
@@ -116,14 +124,14 @@ def attack(name: str, samples: int, steps: int) -> None:
     print(f"{FOLDER / 'attacks' / name}.json")
 
 
-def print_answers(block: str) -> None:
-    """Print the table of answers of a block's finished cells."""
+def print_answers(blocks: Sequence[str]) -> None:
+    """Print the table of answers of the finished cells of blocks."""
     from extras.experiment.answers import HEADS, answers, read_cells, rows_of
     from extras.experiment.figures import read_judged
     from extras.experiment.material import MATERIAL
     from pathfinder.pages.page import markdown_table
 
-    cells = read_cells(CELLS / block)
+    cells = {cell: figures for block in blocks for cell, figures in read_cells(CELLS / block).items()}
     print(markdown_table(HEADS, rows_of(answers(cells, read_judged(MATERIAL / "processbench")))))
 
 
@@ -140,7 +148,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     block.add_argument("--jobs", type=int, default=2, help="processes, each on one core (default: 2)")
     block.add_argument("--commit", action="store_true", help="commit the figures of each cell to git when it ends")
     commands.add_parser("cell", help="measure a stored cell again").add_argument("name", metavar="BLOCK/CELL")
-    commands.add_parser("answers", help="print the answers of a block's finished cells").add_argument("block")
+    answered = commands.add_parser("answers", help="print the answers of the finished cells of blocks")
+    answered.add_argument("blocks", nargs="+", metavar="BLOCK", help="main or, for the second look, main more")
     attacked = commands.add_parser("attack", help="train the PRM of a cell and try to game it; an hour")
     attacked.add_argument("name", metavar="CELL")
     attacked.add_argument("--samples", type=int, default=1024, help="the largest n of best of n (default: 1024)")
@@ -161,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif given.command == "attack":
         attack(given.name, given.samples, given.steps)
     else:
-        print_answers(given.block)
+        print_answers(given.blocks)
 
 
 if __name__ == "__main__":

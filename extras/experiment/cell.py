@@ -77,9 +77,13 @@ class Laboratory:
 
     def identity(self, cell: Cell) -> str:
         """Digest of everything that decides a cell's figures, without the code."""
-        files = [self.bases / cell.base / "model.safetensors", *sorted(self.material.rglob("*.*"))]
         settings = self.plan.train.model_dump(exclude={"save_every", "checkpoint_gib", "launch"})
-        return digest_of([cell.name, settings, self.plan.seed, [sha256_file(path) for path in files]])
+        base = sha256_file(self.bases / cell.base / "model.safetensors")
+        return digest_of([cell.name, settings, self.plan.seed, base, self._material])
+
+    @cached_property
+    def _material(self) -> list[str]:
+        return [sha256_file(path) for path in sorted(self.material.rglob("*.*"))]
 
     def measure(self, cell: Cell) -> dict[str, Any]:
         """Train the cell's model and measure it; the figures, with the machine that made them."""

@@ -273,7 +273,7 @@ def test_a_key_is_named_with_the_commit_that_put_it_in_place(project: Path, monk
     """A key that someone swapped for their own under a known name would attest forged runs as before."""
     key, own = project / TRUSTED / "gpu.pem", public_pem(own_key().public_key())
     key.parent.mkdir(parents=True)
-    for author, content in (("A. Honest", b"another key"), ("M. Allory", own), ("A. Honest", None)):
+    for author, content in (("A. Honest", b"a different key"), ("M. Allory", own), ("A. Honest", None)):
         if content is None:
             (project / "later.txt").touch()
         else:

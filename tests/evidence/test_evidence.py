@@ -241,7 +241,8 @@ def test_a_record_of_another_machine_has_a_receipt_for_this_ledger(small: Path) 
     content = receipt.read_text()
     receipt.unlink()
     (text,) = found(small)
-    assert text.startswith("error: .pathfinder/lineage/ledger.jsonl:3: the record was entered after another line; ")
+    says = "does not follow the line that the record's statement names; "
+    assert text.startswith(f"error: .pathfinder/lineage/ledger.jsonl:3: {says}")
     receipt.write_text(content.replace('"sig": "', '"sig": "A'))
     assert "received.dsse: " in "".join(found(small))
 

@@ -249,6 +249,9 @@ def test_a_block_runs_resumes_and_repeats_a_cell(
     path = command.measure(command.path_of("main", cell), cell)
     stored = read_json(path)
     assert stored["cell"] == {"base": "a2", "variant": "full", "size": 40, "seed": 1}
+    assert command.is_current(path, cell)
+    assert not command.is_current(path, replace(cell, seed=2)), "figures of a different cell, or of a changed plan"
+    assert not command.is_current(path.with_name("absent.json"), cell)
     assert {*stored["prmbench"]} == {"soundness", "quality", "definition"}
     command.main(["cell", "main/a2-full-40-s1"])
     assert "the same figures" in capsys.readouterr().out

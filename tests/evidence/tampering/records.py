@@ -224,7 +224,7 @@ def ledger() -> Iterator[tuple[str, Tampering]]:
             edit_ledger(project, lambda entries: entries.pop(place))
             for file in () if keeps_memory else (SENT, SEEN):
                 (project / file).unlink()
-            return f"{LEDGER}:{place + 1}: the record was entered after another line"
+            return f"{LEDGER}:{place + 1}: does not follow the line that the record's statement names"
 
         yield f"remove {what}, and chain the ledger anew", chained_anew
 
