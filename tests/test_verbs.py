@@ -166,6 +166,8 @@ def test_the_history_as_json(made: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert checked("lineage export", run(*export, "--output", "crate.json"))["file"] == "crate.json"
     rendered = checked("lineage render", run("lineage", "render", "--json"))
     assert Path(rendered["page"]).stat().st_size == rendered["bytes"]
+    bundled = checked("lineage bundle", run("lineage", "bundle", "--json"))
+    assert Path(bundled["bundle"]).stat().st_size == bundled["bytes"]
     assert checked("plan", run("plan", "--json"))["stages"] == []
 
 

@@ -241,6 +241,28 @@ def export(
 
 
 @app.command()
+def bundle(
+    target: Annotated[
+        list[str] | None,
+        typer.Argument(help="Outs, or figures such as reports/tables.json#/results/0 (default: the project's tables)."),
+    ] = None,
+    output: Annotated[Path, typer.Option(help="The file to write.")] = Path("bundle.tar.xz"),
+    as_json: AsJson = False,
+) -> None:
+    """Write the evidence of the current lock to one signed file, which examples/verify_bundle.py verifies."""
+    from evidence.verbs.bundle import bundle
+    from ground.io import write_bytes
+
+    _require_file(output)
+    content, index = bundle(Path(), target or ())
+    write_bytes(output, content)
+    unrecorded = [stage for stage, record in index["stages"].items() if record is None]
+    figures = list(index["figures"])
+    found = {"bundle": output.as_posix(), "bytes": len(content), "figures": figures, "unrecorded": unrecorded}
+    show(found, as_json)
+
+
+@app.command()
 def render(
     target: Target = None,
     output: Annotated[Path, typer.Option(help="The page to write.")] = Path("lineage.html"),

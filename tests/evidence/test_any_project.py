@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
 
 from ground.io import sha256_file
 from tests.evidence.foreign import EXAMPLE, SHELL, run_in, write_project
+from tests.evidence.test_bundle import verified
 
 FILES = {"example": EXAMPLE, "shell": SHELL}
 
@@ -39,6 +41,23 @@ def test_an_export_carries_nothing_of_this_project(foreign: Path) -> None:
         assert "evidence" in text
         words = set(re.findall(r"[a-z:/]*pathfinder[\w.-]*", text.lower()))
         assert {word for word in words if not word.endswith("pathfinder-prm")} == set()  # the installed package
+
+
+def test_a_bundle_leads_a_stranger_to_the_upstream_file(foreign: Path) -> None:
+    is_example, folder = (foreign / "eval").exists(), foreign.parent
+    output = ("--json", "--output", "../b.tar.xz")
+    printed = json.loads(run_in(foreign, "python", "-m", "evidence", "bundle", *output))
+    assert printed["unrecorded"] == []
+    assert printed["figures"] == ([] if is_example else ["top.txt"])  # the metrics are in a folder
+    if is_example:
+        run_in(foreign, "python", "-m", "evidence", "bundle", "eval/metrics.json#/gap", *output)
+    run_in(foreign, "openssl", "pkey", "-in", "../keys/signing.pem", "-pubout", "-out", "../runner.pem")
+    status, lines = verified(folder / "b.tar.xz", "--key", folder / "runner.pem", "--here", foreign / "storage")
+    assert (status, lines[-1].partition(": ")[0]) == (0, "SOUND"), lines
+    upstream = "data/data.xml" if is_example else "data/text.txt"
+    assert [line for line in lines if line.endswith(f"  {upstream} (its bytes are here)")] != []
+    with tarfile.open(folder / "b.tar.xz") as archive:
+        assert any(name.startswith("log/storage/log/") for name in archive.getnames())
 
 
 def test_every_tampering_is_found_and_the_broken_link_named(foreign: Path) -> None:

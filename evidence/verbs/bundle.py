@@ -1,0 +1,125 @@
+"""One file with the evidence of a release: ``examples/verify_bundle.py`` verifies it with nothing else of this project.
+
+It is a tar archive, compressed with xz. ``records/`` and ``keys/`` are as in a remote, ``ledger.jsonl`` and
+``log/`` are the heads of this machine's ledger and of each remote's log, and ``files/`` has the files of the figures
+and of what they were made of, by path. ``index.dsse`` is signed: it names every other file by its sha256, the record of
+each stage, and the figures with their origins.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import lzma
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from evidence.audit.pointers import origins_of, value_at
+from evidence.dvc.history import MAIN_LOCK, overlap
+from evidence.formats.lineage import Lineage, read_lineage
+from evidence.record.environment import git
+from evidence.record.ledger import LEDGER, RECEIPT, SIGNED
+from evidence.record.model_signature import MODEL_SIGNATURE
+from evidence.record.reading import record_folders
+from evidence.record.signing import key_id, own_public_keys, sign
+from evidence.settings import SETTINGS, VENDOR
+from evidence.verbs.targets import Files, target_of
+from ground.io import DataError
+
+BUNDLE_TYPE = f"application/vnd.{VENDOR}.bundle+json"
+LARGEST = 1 << 26
+"""Bytes that the program which verifies a bundle unpacks."""
+_LARGEST_DEFAULT = 1 << 20
+"""Bytes of an out that a bundle has although no target names it."""
+
+
+def bundle(root: Path, targets: Iterable[str] = ()) -> tuple[bytes, dict[str, Any]]:
+    """The bundle of the current lock, and its signed index; equal evidence gives equal bytes.
+
+    ``targets`` are outs, or figures in them; the default is the project's tables or, without any, the small outs that
+    no stage reads. Raises ``DataError`` if no stage has a record, a file is not as its record says, or without a key.
+    """
+    lineage, files = read_lineage(root), Files(root)
+    figures = {text: _origins(files, text) for text in targets or _default(lineage)}
+    content = dict(_evidence(root, lineage))
+    paths = [path for text, origins in figures.items() for path in (target_of(text, root).name, *origins)]
+    content |= {f"files/{path}": _recorded(lineage, files, path) for path in dict.fromkeys(paths)}
+    stages: dict[str, str | None] = {run.name: run.record.digest for run in lineage.runs}
+    stages |= {stage.name: None for stage in lineage.unrecorded if stage.cmd and stage.file == MAIN_LOCK}
+    commit = git("rev-parse", "HEAD", root=root)
+    index = {
+        "schema": 1,
+        "project": SETTINGS.title or SETTINGS.name,
+        "commit": commit.strip() if commit else None,
+        "stages": stages,
+        "figures": figures,
+        "files": {name: hashlib.sha256(each).hexdigest() for name, each in content.items()},
+    }
+    content["index.dsse"] = json.dumps(sign(json.dumps(index).encode(), BUNDLE_TYPE)).encode()
+    if (size := sum(map(len, content.values()))) > LARGEST // 2:
+        largest = max(content, key=lambda name: len(content[name]))
+        raise DataError(f"{largest}: the bundle would have {size >> 20} MiB; name fewer files as its targets")
+    return lzma.compress(_archive(content), preset=6 | lzma.PRESET_EXTREME), index
+
+
+def _default(lineage: Lineage) -> list[str]:
+    small = [path for path, out in lineage.final.items() if not out.is_folder and out.size <= _LARGEST_DEFAULT]
+    return [SETTINGS.tables] if lineage.makers(SETTINGS.tables) and SETTINGS.tables else small
+
+
+def _origins(files: Files, text: str) -> list[str]:
+    """The files that a figure was made of, according to the file that has it; none for an out."""
+    target = target_of(text, files.root)
+    if target.revision is not None:
+        raise DataError(f"{text}: a bundle has the current outs; check out {target.revision} and restore its outs")
+    if target.pointer is None:
+        return []
+    content = files.value(target.name)
+    value_at(content, target.pointer, target.name)  # an error if there is none
+    origins = origins_of(content, target.pointer).values()
+    return sorted({place.partition("#")[0] for each in origins for place in (*each["of"], *each.get("interval", ()))})
+
+
+def _recorded(lineage: Lineage, files: Files, path: str) -> bytes:
+    """The bytes of a file that a recorded stage made or read."""
+    known = (file for path_, out in lineage.artefacts.items() if overlap(path_, path) for file in out.leaves())
+    artefact = next((file for file in known if file.path == path), None)
+    if artefact is None:
+        raise DataError(f"{path}: no recorded stage made or read this file; name an out, or a file in one")
+    content = files.read(path)
+    if hashlib.sha256(content).hexdigest() != artefact.sha256:
+        raise DataError(f"{path}: differs from its record; `{SETTINGS.command} check {path}` says why")
+    return content
+
+
+def _evidence(root: Path, lineage: Lineage) -> Iterator[tuple[str, bytes]]:
+    """The records with their signatures, the lock, the public keys, the ledger, and the newest entry of each log."""
+    named = [(MAIN_LOCK, root / MAIN_LOCK), ("ledger.jsonl", root / LEDGER)]
+    for run in lineage.runs:
+        for ending in (".json", SIGNED, RECEIPT, MODEL_SIGNATURE):
+            named.append((f"records/{run.name}/{run.record.digest}{ending}", run.record.path.with_suffix(ending)))
+    for place in (folder.parent for folder in record_folders(root)):
+        for entry in sorted(place.glob("log/[!.]*.json"))[-1:]:
+            signature = f"signatures/{hashlib.sha256(entry.read_bytes()).hexdigest()}.dsse"
+            where = PurePosixPath("log", place.parent.name)
+            named += [((where / name).as_posix(), place / name) for name in (f"log/{entry.name}", signature)]
+        named += [(f"keys/{file.name}", file) for file in sorted(place.glob("keys/*.pem"))]
+    yield from ((name, file.read_bytes()) for name, file in named if file.is_file())
+    yield from ((f"keys/{key_id(pem)}.pem", pem) for pem in own_public_keys())
+
+
+def _archive(content: Mapping[str, bytes]) -> bytes:
+    """The files as a tar archive without times and owners."""
+    with io.BytesIO() as buffer:
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+            for name in sorted(content):
+                member = tarfile.TarInfo(name)
+                member.size = len(content[name])
+                try:
+                    archive.addfile(member, io.BytesIO(content[name]))
+                except ValueError as error:
+                    raise DataError(f"{name}: cannot be in a bundle ({error}); give the file a shorter name") from error
+        return buffer.getvalue()
