@@ -128,6 +128,16 @@ def exact_norms(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def warm_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands of this interpreter that the test starts, and their own, are forks of a process with the libraries."""
+    from tests.support import warm  # the workers of a stage import this module
+
+    monkeypatch.setattr("subprocess.Popen", warm.Popen)
+    for name, value in warm.inherited().items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture
 def vllm_python() -> str:
     """The interpreter of an environment with vLLM; tests that need it are skipped if none is named."""
     python = os.environ.get("PATHFINDER_VLLM")

@@ -30,12 +30,12 @@ from ground.io import read_json, write_json, write_jsonl, write_parquet
 from pathfinder.core.records import STEPS
 from pathfinder.reporting.page.contents import CLAIMS
 from tests.baselines.model_folders import FOLDERS
+from tests.support import warm
 from tests.support.models import plain_tokenizer, sides
 from tests.support.report_inputs import write_best_of_n, write_everything, write_project
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
 from tests.support.servers import JudgeServer, judge_server
 from tests.support.training import frame
-from tests.support.warm import Warm
 from world.truth import verdict_of
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -175,9 +175,7 @@ def check_remote(project: Path) -> None:
         keys = {name: value for name, value in s3_environment(endpoint).items() if name.startswith("AWS_")}
         names = {"PATHFINDER_REMOTE": address, "PATHFINDER_GS_ENDPOINT": endpoint, "PYTHONPATH": str(project)}
         command = [sys.executable, "-c", _TRIP, address]
-        done = subprocess.run(
-            command, cwd=project, env=os.environ | keys | names, capture_output=True, text=True, check=False
-        )
+        done = warm.run(command, cwd=project, env=os.environ | keys | names, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -225,14 +223,8 @@ def check_base(project: Path) -> None:
     assert read_json(project / "models/full/config.json")["model_type"] == "mistral"
     assert read_json(project / "metrics/train/full.json")["optimiser_steps"] > 1
     names = {"PYTHONPATH": os.pathsep.join([str(project), str(ROOT)])}
-    done = subprocess.run(
-        [sys.executable, "-c", _SCORED_TWICE],
-        cwd=project,
-        env=os.environ | names,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-c", _SCORED_TWICE]
+    done = warm.run(command, cwd=project, env=os.environ | names, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -316,21 +308,21 @@ def copy_project(folder: Path) -> None:
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
 
 
-def run(warm: Warm, folder: Path, command: str) -> str:
+def run(folder: Path, command: str) -> str:
     """Run a command of the page there, with this environment's interpreter and the copy's code."""
     words = shlex.split(command)
     cli = "import sys; from pathfinder.cli import main; sys.exit(main())"
-    start = {"python": [], "dvc": ["-m", "dvc"], "pathfinder": ["-c", cli]}[words[0]]
-    environment = os.environ | {"PYTHONPATH": str(folder), "PATHFINDER_MIRROR": str(folder / "mirror")}
-    done = warm.run([*start, *words[1:]], folder, environment)
+    start = {"python": list[str](), "dvc": ["-m", "dvc"], "pathfinder": ["-c", cli]}[words[0]]
+    named = {"PYTHONPATH": str(folder), "PATHFINDER_MIRROR": str(folder / "mirror")}
+    done = warm.run(
+        [sys.executable, *start, *words[1:]],
+        cwd=folder,
+        env=os.environ | named | warm.inherited(),
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def warm() -> Iterator[Warm]:
-    with Warm() as server:
-        yield server
+    return str(done.stdout)
 
 
 @pytest.fixture(autouse=True)
@@ -344,7 +336,7 @@ def test_every_section_is_followed() -> None:
 
 
 @pytest.mark.parametrize("section", SECTIONS)
-def test_a_section_can_be_followed(section: str, warm: Warm, world: Path, tmp_path: Path) -> None:
+def test_a_section_can_be_followed(section: str, world: Path, tmp_path: Path) -> None:
     project = tmp_path / "project"
     copy_project(project)
     given, check = GIVEN[section]
@@ -366,7 +358,7 @@ def test_a_section_can_be_followed(section: str, warm: Warm, world: Path, tmp_pa
             output = ""
             for line in body.splitlines():
                 if line.startswith("$ "):
-                    output = run(warm, project, line[2:])
+                    output = run(project, line[2:])
                 else:
                     assert line in output, f"{line!r} is not in {output!r}"
     check(project)

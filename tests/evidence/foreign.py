@@ -12,6 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.support import warm
 from tests.support.miniature import GIT, ROOT
 
 WRAPPER = "python -m evidence record --"
@@ -120,9 +121,10 @@ def run_in(project: Path, *command: str) -> str:
         "DVC_NO_ANALYTICS": "1",
         "EVIDENCE_SIGNING_KEY": str(project.parent / "keys/signing.pem"),
     }
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
+    python = {"python": [sys.executable], "dvc": [sys.executable, "-m", "dvc"]}.get(command[0], [command[0]])
+    done = warm.run([*python, *command[1:]], cwd=project, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return str(done.stdout)
 
 
 def write_project(project: Path, files: dict[str, str]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import warm
 from tests.support.prefect_database import give_database
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -80,7 +81,7 @@ class Project:
     environment: dict[str, str]
 
     def start(self, *command: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        return warm.Popen(
             [sys.executable, *command],
             cwd=self.root,
             env=self.environment,

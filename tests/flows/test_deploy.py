@@ -30,6 +30,8 @@ UP, STATUS, ACTIVE, _, INACTIVE, DOWN = one_machine()
 KINDS = ("nightly", "reproduce", "audit", "garbage", "promote")
 STAGE_POOLS = ("cpu", "gpu", "judge")
 FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+CLIENT = httpx.Client(timeout=60)
+"""One for all requests: a new one reads the certificates of the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,7 @@ class Deployed:
 
     def _answer(self, method: str, path: str, **options: Any) -> httpx.Response:
         for _ in range(120):
-            answer = httpx.request(method, f"{self.url}/{path}", timeout=60, **options)
+            answer = CLIENT.request(method, f"{self.url}/{path}", **options)
             if answer.status_code != 503:  # the database is locked for a moment; Prefect's client tries again too
                 break
             time.sleep(0.5)
@@ -78,7 +80,7 @@ class Deployed:
     def ended(self, run: str, seconds: float = 600.0) -> dict[str, Any]:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            found: dict[str, Any] = httpx.get(f"{self.url}/flow_runs/{run}", timeout=60).json()
+            found: dict[str, Any] = CLIENT.get(f"{self.url}/flow_runs/{run}").json()
             if found["state_type"] in FINAL:
                 return found
             time.sleep(0.5)
@@ -160,6 +162,7 @@ def test_up_restores_all_after_a_crash_and_keeps_the_schedule_whose_run_becomes_
     assert second["state"]["message"] == f"nothing has changed since {branch}; no branch was made"
 
 
+@pytest.mark.campaign
 def test_prefect_deploys_all_from_the_file_and_a_run_takes_its_code_from_git(
     deployed: Deployed, tmp_path: Path
 ) -> None:
@@ -196,6 +199,7 @@ def test_prefect_deploys_all_from_the_file_and_a_run_takes_its_code_from_git(
         deployed.delete(f"work_pools/{pool}")
 
 
+@pytest.mark.campaign
 def test_two_clones_share_a_server(deployed: Deployed, make_project: Callable[[], Project]) -> None:
     other = with_flow(make_project())
     other = replace(other, environment={**other.environment, "PREFECT_API_URL": deployed.url})

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.conftest import Project
+from tests.support import warm
 
 VERB = [sys.executable, "-c", "from flows.cli import app; app()"]
 CONFLICT = "<<<<<<< HEAD\n    md5: a\n=======\n    md5: b\n>>>>>>> other\n"
@@ -23,11 +24,11 @@ def line_of(project: Project, verb: str, root: Path | None = None, setup: str = 
     if setup:
         command = ["unshare", "-rm", "sh", "-c", f"{setup} && exec {shlex.join(command)}"]
     folder = root or project.root
-    done = subprocess.run(command, cwd=folder, env=project.environment, capture_output=True, check=False, timeout=300)
+    done = warm.run(command, cwd=folder, env=project.environment, capture_output=True, timeout=300)
     (line,) = (done.stdout + done.stderr).decode().splitlines()
     assert done.returncode == 1
     assert not (folder / ".pathfinder/prefect/server.log").exists(), "no server was started"
-    return line
+    return str(line)
 
 
 needs_namespaces = pytest.mark.skipif(

@@ -110,21 +110,30 @@ def test_a_run_that_cannot_sign_ends_before_it_starts_anything(project: Project,
     assert not (project.root / server.HOME / "server.log").exists()
 
 
-def test_the_database_of_the_server_has_the_same_size_after_30_nights(first: First, tmp_path: Path) -> None:
-    """Each night repeats the rows of the first run, and Prefect deletes what the settings of the server tell it to."""
+@pytest.mark.parametrize("days, nights", [(4, 9), pytest.param(14, 30, marks=pytest.mark.campaign)])
+def test_the_database_of_the_server_does_not_grow_after_its_days(
+    first: First, tmp_path: Path, days: int, nights: int
+) -> None:
+    """Each night repeats the rows of the first run, and Prefect deletes what the settings of the server tell it to.
+
+    The settings keep a run for 14 days; a smaller number shows the same sooner.
+    """
     path = tmp_path / "nights.db"
     files = (first.project.root / ".pathfinder/prefect/prefect.db", path)
     with contextlib.ExitStack() as stack:
         database, copy = (stack.enter_context(contextlib.closing(sqlite3.connect(file))) for file in files)
         database.backup(copy)
     told = server.environment(tmp_path, "") | {server.DATABASE: f"sqlite+aiosqlite:///{path}"}
-    nights = [sys.executable, "-m", "tests.support.nights", str(path), "2", "30"]
+    kept = "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD"
+    assert told[kept] == str(14 * 24 * 3600)
+    told[kept] = str(days * 24 * 3600)
+    command = [sys.executable, "-m", "tests.support.nights", str(path), "2", str(nights)]
     environment = first.project.environment | told
-    done = subprocess.run(nights, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     sizes, runs = zip(*json.loads(done.stdout), strict=True)
-    assert runs[:13] == tuple(range(3, 29, 2)), "nothing is deleted before its time"
-    assert set(runs[14:]) == {runs[14]}, "and everything after it"
-    assert max(sizes) < 1.05 * sizes[15] < 2 * sizes[6], sizes
+    assert runs[: days - 1] == tuple(range(3, 2 * days + 1, 2)), "nothing is deleted before its time"
+    assert set(runs[days:]) == {runs[days]}, "and everything after it"
+    assert max(sizes) < 1.05 * sizes[days + 1] < 2 * sizes[days // 2 - 1], sizes
 
 
 def test_every_stage_ran_once_in_order_with_its_name_before_each_line(first: First) -> None:

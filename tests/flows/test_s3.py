@@ -1,4 +1,7 @@
-"""The flow with a real S3 server (Swift): it pushes, a second folder restores, manifests are committed."""
+"""The flow with an S3 server: it pushes, a second folder restores, manifests are committed.
+
+The server is moto, or a real one (Swift) with `pytest -m campaign tests/flows/test_s3.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,15 +29,35 @@ from flows.storage import REMOTE, configure
 from ground.remote import ENDPOINT, open_store
 from tests.flows.conftest import ROOT, Project
 from tests.support.prefect_database import give_database
+from tests.support.s3 import s3_server
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow]
 SECRET = uuid.uuid4().hex
+REAL = pytest.mark.parametrize("credentials", [pytest.param("swift", marks=pytest.mark.campaign)], indirect=True)
+"""For a test of what moto does not do: it reads no signature and orders all writers."""
 
 
-@pytest.fixture(scope="module")
-def credentials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Environment for a running server with an empty bucket."""
-    folder = tmp_path_factory.mktemp("swift")
+@pytest.fixture(scope="module", params=["moto", pytest.param("swift", marks=pytest.mark.campaign)])
+def credentials(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Environment for a running server with an empty bucket: moto in this process, or Swift."""
+    with s3_server() if request.param == "moto" else swift(tmp_path_factory.mktemp("swift")) as endpoint:
+        names = {
+            "AWS_ACCESS_KEY_ID": "test:tester",
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            ENDPOINT: endpoint,
+            REMOTE: "s3://bucket/runs",
+        }
+        client = boto3.session.Session("test:tester", SECRET).client(
+            "s3", endpoint_url=endpoint, region_name="us-east-1"
+        )
+        client.create_bucket(Bucket="bucket")
+        yield names
+
+
+@contextmanager
+def swift(folder: Path) -> Iterator[str]:
+    """The address of a Swift server that runs during the block."""
     environment = Path(os.environ.get("PATHFINDER_SWIFT_VENV", folder / "venv"))
     if not environment.exists():
         subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
@@ -50,18 +74,7 @@ def credentials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line.startswith("ready"), (folder / "data/proxy.log").read_text()
-    names = {
-        "AWS_ACCESS_KEY_ID": "test:tester",
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_EC2_METADATA_DISABLED": "true",
-        ENDPOINT: f"http://127.0.0.1:{port}",
-        REMOTE: "s3://bucket/runs",
-    }
-    client = boto3.session.Session("test:tester", SECRET).client(
-        "s3", endpoint_url=names[ENDPOINT], region_name="us-east-1"
-    )
-    client.create_bucket(Bucket="bucket")
-    yield names
+    yield f"http://127.0.0.1:{port}"
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 0
 
@@ -116,6 +129,7 @@ def test_results_of_one_folder_are_restored_in_another(
     assert (here.root / "out/total.txt").read_text() == "285\n"
 
 
+@REAL
 def test_a_wrong_secret_is_noticed_before_a_stage_runs(
     make_project: Callable[[], Project], remote: dict[str, str]
 ) -> None:
@@ -128,8 +142,19 @@ def test_a_wrong_secret_is_noticed_before_a_stage_runs(
     assert "Traceback" not in output
     assert SECRET not in output
     assert files_with_secret(project.root) == []
+
+
+def test_a_wrong_bucket_is_noticed_before_a_stage_runs(
+    make_project: Callable[[], Project], remote: dict[str, str]
+) -> None:
+    project = make_project()
     project = replace(project, environment={**project.environment, **remote, REMOTE: "s3://no-such-bucket"})
-    assert "NoSuchBucket" in project.reproduce(code=1)
+    output = project.reproduce(code=1)
+    assert project.ran() == []
+    assert "NoSuchBucket" in output
+    assert "Check the name, PATHFINDER_S3_ENDPOINT and the AWS_* credentials" in output
+    assert "Traceback" not in output
+    assert SECRET not in output
 
 
 def test_a_push_sends_entries_of_the_run_cache_by_difference(
@@ -152,6 +177,7 @@ def test_a_push_sends_entries_of_the_run_cache_by_difference(
     assert seconds < 40, "DVC's own push of the run cache needs 70 s and more"
 
 
+@REAL
 def test_manifests_on_a_server_that_cannot_order_writers(remote: dict[str, str]) -> None:
     store = open_store("s3://bucket/manifests")
     first = commit_manifest(store, {"run": 1})

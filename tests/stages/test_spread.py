@@ -29,6 +29,7 @@ def limit(model: Path, positions: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_starts")
 def test_two_processes_write_the_bytes_of_one(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two chunks of ProcessBench, and three of the samples, of best of n and of the search."""
     found = {}

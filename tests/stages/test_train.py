@@ -25,6 +25,7 @@ from pathfinder.models.model import add_labels, load_model
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.prm.scoring import Scorer
 from stages import train
+from tests.support import warm
 from tests.support.training import training_project
 
 OUTS = ("models/full/model.safetensors", "metrics/train/full.json", "metrics/train/full_log.json")
@@ -40,7 +41,7 @@ def project(tmp_path: Path, root: Path) -> Callable[..., Path]:
 def start(folder: Path, root: Path, **variables: str) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", **variables}
     command = [sys.executable, "-m", "stages.train", "full"]
-    return subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE)
+    return warm.Popen(command, cwd=folder, env=environment | warm.inherited(), stderr=subprocess.PIPE)
 
 
 def finish(process: subprocess.Popen[bytes]) -> None:

@@ -1,98 +1,290 @@
-"""Commands of a copy of the project, each in a fork of one process that has imported the libraries.
+"""Python commands in forks of one process, which has imported the libraries and serves a whole test run.
 
-The imports of torch, transformers and Great Expectations take longer than most commands. The forks import the code of
-the project themselves, from the copy.
+The imports of torch, transformers and Great Expectations take longer than most commands. ``Popen`` and ``run`` are
+those of ``subprocess``, but a command of this interpreter becomes a fork. The forks import the project's code
+themselves, from their folder or ``PYTHONPATH``. Other commands start as usual.
 
-Run     python -m tests.support.warm     (``Warm`` starts it)
+Run     python -m tests.support.warm SOCKET     (the first command starts it; it ends with the last of its users)
 """
 
 from __future__ import annotations
 
 import atexit
+import fcntl
+import gc
 import importlib
 import json
 import os
+import re
 import runpy
+import selectors
+import shlex
+import signal
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
+import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any
 
-LIBRARIES = ("torch", "transformers.models.auto.tokenization_auto", "polars", "pydantic", "typer", "great_expectations")
+LIBRARIES = (
+    *("torch._dynamo", "torch.distributed.run", "accelerate", "peft", "polars", "pydantic", "typer"),
+    *("transformers.models.auto.tokenization_auto", "transformers.models.auto.modeling_auto"),
+    *("transformers.models.qwen2.modeling_qwen2", "great_expectations", "dvc.repo", "dvc.cli", "dvc.commands.repro"),
+)
 """Imported once; none of them may import the project."""
+_SOCKET = "TESTS_WARM_SOCKET"
+_PLAIN = re.compile(r"python -m [\w./= -]+")
+_FIRST_S = 60.0
+"""Seconds in which somebody must connect."""
+_THREADS = "OMP_NUM_THREADS"
+_SPARE = 200
+"""Received descriptors first move to numbers from here, away from the numbers that a command asks for."""
+_SIZE = 8
+"""Bytes of each number on the socket."""
 
 
-class Warm:
-    """The process that forks, ended by leaving the block."""
-
-    def __enter__(self) -> Warm:
-        pipe = subprocess.PIPE
-        command = [sys.executable, "-m", "tests.support.warm"]
-        self._server = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.communicate()
-
-    def run(
-        self, words: Sequence[str], folder: Path, environment: Mapping[str, str]
-    ) -> subprocess.CompletedProcess[str]:
-        """Run Python with ``words`` (``-m MODULE …`` or ``-c CODE …``) in ``folder`` and capture what it prints."""
-        assert self._server.stdin is not None
-        assert self._server.stdout is not None
-        with TemporaryDirectory() as scratch:
-            out, err = Path(scratch, "out"), Path(scratch, "err")
-            job = {"words": list(words), "folder": str(folder), "environment": dict(environment)}
-            self._server.stdin.write(json.dumps(job | {"out": str(out), "err": str(err)}) + "\n")
-            status = int(self._server.stdout.readline())
-            return subprocess.CompletedProcess([*words], status, out.read_text(), err.read_text())
+_COLD = subprocess.Popen
 
 
-def main() -> None:
-    """Read jobs as JSON lines and answer with the exit status of each."""
+class Popen(subprocess.Popen[Any]):
+    """A process as of ``subprocess.Popen``: a fork, if its command is this interpreter with -m or -c."""
+
+    def __init__(self, args: Any, **options: Any) -> None:
+        self._server: socket.socket | None = None
+        if options.get("shell") and isinstance(args, str) and _PLAIN.fullmatch(args):  # as DVC starts a stage
+            args, options = [sys.executable, *shlex.split(args)[1:]], {**options, "shell": False, "executable": None}
+        self._words = None if options.get("preexec_fn") or options.get("shell") else _words(args)
+        super().__init__(args, **options)
+
+    def _execute_child(self, *given: Any) -> None:
+        _, _, _, _, passed, folder, environment, _, _, _, *ends, _, _, _, _, _, is_leader, _ = given
+        environment = dict(os.environ if environment is None else environment)
+        if self._words is None or environment.get(_THREADS, "1") != "1":
+            super()._execute_child(*given)  # type: ignore[misc]
+            return
+        theirs = [end if end != -1 else number for number, end in enumerate((ends[0], ends[3], ends[5]))]
+        job = {
+            "words": self._words,
+            "folder": os.fspath(folder or Path.cwd()),
+            "environment": environment,
+            "is_leader": is_leader,
+            "numbers": [0, 1, 2, *sorted(passed)],
+        }
+        message = json.dumps(job).encode()
+        self._server = _connect(_path())
+        socket.send_fds(self._server, [len(message).to_bytes(_SIZE, "big")], [*theirs, *sorted(passed)])
+        self._server.sendall(message)
+        self.pid = int.from_bytes(self._server.recv(_SIZE, socket.MSG_WAITALL), "big")
+        self._child_created = True
+        self._close_pipe_fds(*ends)  # type: ignore[attr-defined]
+
+    def _try_wait(self, wait_flags: int) -> tuple[int, int]:
+        if self._server is None:
+            return super()._try_wait(wait_flags)  # type: ignore[misc,no-any-return]
+        flags = socket.MSG_DONTWAIT if wait_flags & os.WNOHANG else socket.MSG_WAITALL
+        with suppress(BlockingIOError):
+            status = self._server.recv(_SIZE, flags)
+            self._server.close()
+            return self.pid, int.from_bytes(status, "big") if status else signal.SIGKILL
+        return 0, 0
+
+    def _internal_poll(self, *given: Any, **options: Any) -> int | None:
+        if self._server is None:
+            return super()._internal_poll(*given, **options)  # type: ignore[misc,no-any-return]
+        if self.returncode is None and self._waitpid_lock.acquire(False):  # type: ignore[attr-defined]
+            try:
+                pid, status = self._try_wait(os.WNOHANG)
+                if pid:
+                    self._handle_exitstatus(status)  # type: ignore[attr-defined]
+            finally:
+                self._waitpid_lock.release()  # type: ignore[attr-defined]
+        return self.returncode
+
+
+def run(command: Sequence[str], timeout: float | None = None, **options: Any) -> subprocess.CompletedProcess[Any]:
+    """``subprocess.run`` with the ``Popen`` above, without ``input``."""
+    if options.pop("capture_output", False):
+        options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    is_checked = options.pop("check", False)
+    with Popen(command, **options) as process:
+        try:
+            out, err = process.communicate(timeout=timeout)
+        finally:
+            if process.poll() is None:
+                process.kill()
+    done = subprocess.CompletedProcess(command, process.returncode, out, err)
+    if is_checked:
+        done.check_returncode()
+    return done
+
+
+def inherited() -> dict[str, str]:
+    """Variables with which the commands that a fork starts with ``subprocess`` are forks as well."""
+    return {_SOCKET: str(_path())}
+
+
+def _words(args: Any) -> list[str] | None:
+    """The arguments of this interpreter in a command that can be a fork."""
+    if not isinstance(args, Sequence) or isinstance(args, str | bytes) or os.fspath(args[0]) != sys.executable:
+        return None
+    words = [os.fspath(word) for word in args[1:]]
+    words = words[words[:1] == ["-u"] :]
+    return words if words[:1] in (["-m"], ["-c"]) else None
+
+
+@cache
+def _path() -> Path:
+    """The socket of this test run's server, which runs from now on and until this process has ended."""
+    if told := os.environ.get(_SOCKET):
+        return Path(told)
+    folder = Path(tempfile.gettempdir(), f"pathfinder-tests-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    path = folder / f"warm-{os.environ.get('PYTEST_XDIST_TESTRUNUID', os.getpid())}"
+    with (folder / "warm.lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            kept = _connect(path)
+        except OSError:
+            path.unlink(missing_ok=True)
+            command = [sys.executable, "-m", "tests.support.warm", str(path)]
+            environment = os.environ | {_THREADS: "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+            server = _COLD(command, stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
+            while not path.exists():
+                assert server.poll() is None, "the server of warm processes has ended"
+                time.sleep(0.05)
+            kept = _connect(path)
+    _KEPT.append(kept)
+    return path
+
+
+_KEPT: list[socket.socket] = []
+"""The connection that keeps the server running."""
+
+
+def _connect(path: Path) -> socket.socket:
+    server = socket.socket(socket.AF_UNIX)
+    server.connect(str(path))
+    return server
+
+
+def main(path: Path) -> None:
+    """Serve until nobody is connected."""
     for library in LIBRARIES:
         importlib.import_module(library)
-    for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            _become(**json.loads(line))
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    gc.collect()
+    gc.freeze()
+    assert threading.active_count() == 1, "a fork has none of the other threads"
+    new = path.with_suffix(".new")
+    with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as selector:
+        listening.bind(str(new))
+        listening.listen(64)
+        new.rename(path)
+        selector.register(listening, selectors.EVENT_READ)
+        while (ready := selector.select(_FIRST_S)) or len(selector.get_map()) > 1:
+            for key, _ in ready:
+                if key.fileobj is listening:
+                    selector.register(listening.accept()[0], selectors.EVENT_READ)
+                elif isinstance(key.fileobj, socket.socket):
+                    _answer(selector, key.fileobj)
+                else:
+                    _report(selector, key)
+            if len(selector.get_map()) == 1:
+                break
+        path.unlink(missing_ok=True)
 
 
-def _become(words: list[str], folder: str, environment: dict[str, str], out: str, err: str) -> None:
+def _answer(selector: selectors.BaseSelector, client: socket.socket) -> None:
+    """Start the job that a client sends; a client that leaves is forgotten."""
+    size, received, _, _ = socket.recv_fds(client, _SIZE, 64)
+    selector.unregister(client)
+    if not size:
+        client.close()
+        return
+    job = json.loads(client.recv(int.from_bytes(size, "big"), socket.MSG_WAITALL))
+    child = os.fork()
+    if child == 0:
+        _become(received, **job)
+    for number in received:
+        os.close(number)
+    selector.register(os.pidfd_open(child), selectors.EVENT_READ, (child, client))
+    with suppress(OSError):
+        client.sendall(child.to_bytes(_SIZE, "big"))
+
+
+def _report(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+    """Tell the client the status of its process, which has ended."""
+    child, client = key.data
+    selector.unregister(key.fileobj)
+    os.close(key.fd)
+    status = os.waitpid(child, 0)[1]
+    with suppress(OSError), client:
+        client.sendall(status.to_bytes(_SIZE, "big"))
+
+
+def _become(
+    received: list[int],
+    words: list[str],
+    folder: str,
+    environment: dict[str, str],
+    is_leader: bool,
+    numbers: list[int],
+) -> None:
     """Behave as a new interpreter in ``folder``; never returns."""
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
-    for number, file in ((0, os.devnull), (1, out), (2, err)):
-        os.dup2(os.open(file, os.O_RDWR | os.O_CREAT), number)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
-        del sys.modules[name]
-    sys.path[0] = folder
-    sys.path[1:1] = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
-    kind, program, *rest = words
-    sys.argv = ["-c" if kind == "-c" else program, *rest]
-    status = 0
+    status = 1
+    try:
+        (os.setsid if is_leader else os.setpgrp)()
+        spare = [fcntl.fcntl(number, fcntl.F_DUPFD, _SPARE) for number in received]
+        os.closerange(3, _SPARE)
+        for number, descriptor in zip(numbers, spare, strict=True):
+            os.dup2(descriptor, number)
+        os.closerange(_SPARE, 2 * _SPARE)
+        os.environ.clear()
+        os.environ.update(environment)
+        if _SOCKET in environment:
+            subprocess.Popen = Popen  # type: ignore[assignment,misc]
+        os.chdir(folder)
+        kind, program, *rest = words
+        sys.argv = ["-c" if kind == "-c" else program, *rest]
+        paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
+        mine = str(Path(__file__).parents[2])
+        sys.path[:] = [folder if kind == "-m" else "", *paths, *(path for path in sys.path[1:] if path != mine)]
+        for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+            del sys.modules[name]
+        status = _execute(kind, program)
+        threading._shutdown()  # type: ignore[attr-defined]
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def _execute(kind: str, program: str) -> int:
+    """Run a module or a text as the interpreter does; returns the status."""
     try:
         if kind == "-m":
             runpy.run_module(program, run_name="__main__", alter_sys=True)
         else:
-            exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102 (what python -c does)
+            space = {"__name__": "__main__", "__builtins__": __builtins__}
+            sys.modules["__main__"].__dict__.update(space)
+            exec(compile(program, "<string>", "exec"), sys.modules["__main__"].__dict__)  # noqa: S102 (what -c does)
     except SystemExit as error:
-        status = error.code if isinstance(error.code, int) else int(error.code is not None)
-        if isinstance(error.code, str):
-            print(error.code, file=sys.stderr)
-    except BaseException:
-        traceback.print_exc()
-        status = 1
-    finally:
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
-    os._exit(status)
+        if isinstance(error.code, int | None):
+            return int(error.code or 0)
+        print(error.code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        traceback.print_exception(error)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]))
