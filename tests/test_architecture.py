@@ -18,6 +18,7 @@ import yaml
 from evidence.dvc.pipeline import MAIN, PIPELINES, Stage, read_pipeline, read_pipelines
 from evidence.record.identity import LOCKS, imported_names, is_code, module_of
 from infra.deps import code_deps, differences
+from tests.support import warm
 
 ROOT = Path(__file__).resolve().parent.parent
 WINGS = {
@@ -189,7 +190,7 @@ for name in {modules!r}:
     importlib.import_module(name)
 print(*sorted({{name.partition(".")[0] for name in sys.modules}} & {set(WINGS)!r}))
 """
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = warm.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert set(done.stdout.split()) == {top, *WINGS[top]} & {top, "ground"}
 

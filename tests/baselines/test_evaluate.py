@@ -223,6 +223,7 @@ SYSTEM = System("mine", ("My PRM",), {AUTHORS: Method(Mine())})
 """
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_a_new_prm_is_one_file_and_one_line(project: Path) -> None:
     """In a copy of the code, the stage evaluates a system after one new file and one new line."""
     for folder in ("ground", "pathfinder", "stages", "evidence", "extras", "world"):

@@ -200,8 +200,9 @@ def world(light: Path) -> Iterator[World]:
         clone.end()
 
 
-def test_no_interleaving_ends_or_uses_what_is_of_another_folder(world: World) -> None:
-    for _ in range(100):
+@pytest.mark.parametrize("steps", [40, pytest.param(100, marks=pytest.mark.campaign)])
+def test_no_interleaving_ends_or_uses_what_is_of_another_folder(world: World, steps: int) -> None:
+    for _ in range(steps):
         world.step()
     kinds = {line.split()[0] for line in world.done}
     assert len(kinds) == 10, "every kind of interleaving happened"

@@ -129,6 +129,7 @@ def test_a_failing_process_ends_the_stage(root: Path, monkeypatch: pytest.Monkey
         launch.launch("cpu", ["stages.train", "full"])
 
 
+@pytest.mark.usefixtures("warm_starts")
 @pytest.mark.parametrize(
     ("ending", "error", "said"),
     [

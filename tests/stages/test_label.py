@@ -108,6 +108,7 @@ def journal_lines() -> int:
     return found[0].read_bytes().count(b"\n") if found else 0
 
 
+@pytest.mark.usefixtures("warm_starts")
 @pytest.mark.parametrize("kills", [3, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.benchmarks])])
 def test_killed_runs_pay_for_no_answer_twice_and_write_the_same_bytes(project: Path, kills: int) -> None:
     """SIGKILL at random moments. Only calls in flight are repeated, at most ``concurrency`` per kill."""

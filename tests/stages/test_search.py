@@ -94,6 +94,7 @@ def test_a_beam_runs_and_the_published_preset_refuses_it(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm_starts")
 def test_a_killed_run_resumes(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluation_project(tmp_path, world, search={"limit": 2, "batch_size": 2})
     monkeypatch.chdir(tmp_path)

@@ -249,6 +249,7 @@ def _become(
         os.environ.update(environment)
         if _SOCKET in environment:
             subprocess.Popen = Popen  # type: ignore[assignment,misc]
+        tempfile.tempdir = None  # TMPDIR decides again
         os.chdir(folder)
         kind, program, *rest = words
         sys.argv = ["-c" if kind == "-c" else program, *rest]

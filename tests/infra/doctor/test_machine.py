@@ -106,6 +106,7 @@ def test_an_old_lock_of_git_is_named(tmp_path: Path) -> None:
     assert wrong[0].line() == f"git lock   .git/index.lock is 60 minutes old: WRONG; rm {index}"
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_the_command_lists_everything_and_fails_if_something_is_wrong(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     command = [sys.executable, "-m", "infra.doctor"]
