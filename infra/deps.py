@@ -1,8 +1,8 @@
 """Check that both dvc.yaml files list the code that their stages import.
 
-A stage depends on its own module, on the rooms of ``pathfinder`` that it imports and on the locked packages. Two parts
-cannot change a result: ``evidence/record`` only reads inputs and outputs, ``pathfinder/__init__.py`` only names
-modules.
+A stage depends on its own module, on the rooms of ``pathfinder`` that it imports and on the locked packages, and a
+stage of ``stages/`` on the two packages that Python runs before all of them. Only the recorder is left out: it reads
+inputs and outputs, and cannot change a result.
 
 Run     python -m infra.deps           list missing and superfluous dependencies; exit status 1 if there are any
         python -m infra.deps --write   correct the lists; every other line and the order of the data are kept
@@ -25,10 +25,12 @@ from ground.settings import read_yaml
 from ground.text import errors_without_traceback
 
 _WIDTH = 128
+_PACKAGES = ("stages/__init__.py", "pathfinder/__init__.py")
+"""They run before each stage. Shipped data was made once, by older code, so its stages do not list them."""
 
 
 def code_deps(cmd: str, root: Path = Path(".")) -> list[str]:
-    """The code dependencies that a stage with this command must list: its module, the rooms it imports, the locks.
+    """The code dependencies that a stage with this command must list: its module, packages, rooms, and the locks.
 
     Raises ``DataError`` if ``root`` does not contain the module of the command.
     """
@@ -36,8 +38,10 @@ def code_deps(cmd: str, root: Path = Path(".")) -> list[str]:
     if module is None:
         raise DataError(f"{cmd!r} runs no module of the project; write `python -m stages.NAME`")
     own = f"{module.replace('.', '/')}.py"
-    rooms = sorted({room for file in import_closure(module, root) if (room := _room(file))})
-    return [*([] if any(own.startswith(f"{room}/") for room in rooms) else [own]), *rooms, LOCKS]
+    closure = import_closure(module, root)
+    rooms = sorted({room for file in closure if (room := _room(file))})
+    packages = [file for file in _PACKAGES if file in closure and own.startswith("stages/")]
+    return [*([] if any(own.startswith(f"{room}/") for room in rooms) else [own]), *packages, *rooms, LOCKS]
 
 
 def _room(file: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.audit.findings import Finding, Level, listed
-from evidence.audit.workspace import LINK, Workspace
+from evidence.audit.workspace import LINK, NO_COMMIT, Workspace
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import MAIN, Stage, value_at
@@ -130,7 +130,7 @@ class Claims:
             level = "note"
         place, message = self._judge("md5 is", now.md5, locked, recorded or locked, where)
         rank = 0 if now.md5 == locked else 1
-        remedy = self._remedy(where) if rank and level == "error" else ""
+        is_remedied = bool(rank) and level == "error"
         if place != where:
             yield self._finding(place, f"{path}: {message}", level, cause=f"{path} {locked}", about=path)
             return
@@ -138,17 +138,21 @@ class Claims:
             message += ", or a run with the same inputs that did not give the same bytes"
         files = self._files(path, locked if now.md5 != locked else str(recorded))
         if not (files and now.is_folder):
+            remedy = self._remedy(where) if is_remedied else ""
             yield self._finding(where, message + remedy, level, cause="bytes", rank=rank)
             return
         then = (
             f"{history.MAIN_LOCK} and the record of the run list" if now.md5 != locked else "the record of the run has"
         )
         for name in sorted(now.files.keys() | files):
-            if (digest := now.files.get(name)) is None:
+            if (digest := now.files.get(name)) is not None and digest.md5 == files.get(name):
+                continue
+            remedy = self._remedy(where, f"{where}/{name}") if is_remedied else ""
+            if digest is None:
                 yield self._finding(
                     f"{where}/{name}", f"is missing; {then} it{remedy}", level, cause="bytes", rank=rank
                 )
-            elif digest.md5 != files.get(name):
+            else:
                 known = f"has {files[name]}" if name in files else "does not list it"
                 message = f"md5 is {digest.md5}, the listing of {path} {known}"
                 message += f"; {history.MAIN_LOCK} was changed with it" if now.md5 == locked else remedy
@@ -170,11 +174,13 @@ class Claims:
             message += f", the record of the run has {in_record}"
         return where, message
 
-    def _remedy(self, path: str) -> str:
-        """How to get the bytes back that the lock names."""
-        if self.workspace.is_tracked(path):
-            return "; restore it from git, or run the pipeline again"
-        return f"; to restore it, delete it and run `dvc checkout {path}`"
+    def _remedy(self, path: str, file: str = "") -> str:
+        """How to get the bytes back that the lock names; ``file`` is the file of a folder at ``path``."""
+        if not self.workspace.is_tracked(path):
+            return f"; to restore it, delete it and run `dvc checkout {path}`"
+        if (since := self.workspace.since(file or path)) != NO_COMMIT:
+            return f", in git {since}; run the pipeline again"
+        return "; restore it from git, or run the pipeline again"
 
     def _now(self, path: str) -> tuple[str, Digest | None]:
         """The place and digest of a path; an earlier out that is not here is looked up among the shipped files."""
@@ -221,9 +227,9 @@ class Claims:
             message = f"later commits changed files of the recorder since the run: {listed(newer)}"
             yield self._finding(RECORDER, message, "note")
         for path in (path for path in changed if path not in newer):
-            message = (
-                "is not the code that the run recorded, and no dependency covers it; restore it, or `dvc repro -f`"
-            )
+            since = self.workspace.since(path)
+            message = f"is not the code that the run recorded ({since}), and no dependency covers it; "
+            message += "restore it, or list it in dvc.yaml and run the stage again"
             yield self._finding(path, message, "note" if self.made_once else "error")
 
     def _recorded(self, path: str) -> str | None:

@@ -140,13 +140,14 @@ def records_of(root: Path, stage: str) -> list[Record]:
 
 def signed_first(records: list[Record], keys: Mapping[str, bytes]) -> list[Record]:
     """The records in their order, those that a trusted key signed first: others may be planted."""
+    return sorted(records, key=lambda record: is_signed(record, keys), reverse=True) if len(records) > 1 else records
 
-    def is_signed(record: Record) -> bool:
-        with suppress(DataError):
-            return bool(signers_of(record, keys))
-        return False
 
-    return sorted(records, key=is_signed, reverse=True) if len(records) > 1 else records
+def is_signed(record: Record, keys: Mapping[str, bytes]) -> bool:
+    """True if a trusted key signed the record, and neither it nor its statement was edited."""
+    with suppress(DataError):
+        return record.is_intact and bool(signers_of(record, keys))
+    return False
 
 
 def tampered_records(root: Path, keys: Mapping[str, bytes]) -> Iterator[Finding]:

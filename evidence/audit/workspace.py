@@ -15,6 +15,7 @@ from ground.io import DataError
 from ground.settings import read_yaml
 from ground.show import counted
 
+NO_COMMIT = "in no commit"
 LINK = "is a symbolic link to {}; expected the file or folder itself"
 
 
@@ -28,6 +29,7 @@ class Workspace:
         self.is_tracked = cache(lambda path: bool(git("ls-files", "--", path, root=root)))
         self.has_commit = cache(self._has_commit)
         self.is_committed = cache(self._is_committed)
+        self.since = cache(self._since)
 
     def links(self, path: str) -> list[str]:
         """The symbolic links at ``path``, above it (below the root) and inside it."""
@@ -71,12 +73,12 @@ class Workspace:
             return True
         return git("rev-parse", f"HEAD:./{path}", root=self.root) == git("hash-object", "--", path, root=self.root)
 
-    def since(self, path: str) -> str:
+    def _since(self, path: str) -> str:
         """The commit that gave a file of HEAD its bytes, in words."""
         blob = git("hash-object", "--", path, root=self.root) or ""
         words = ("log", "-1", "--format=since commit %h of %as by %an", f"--find-object={blob.strip()}", "--", path)
         found = git(*words, root=self.root) if self.is_committed(path) else None
-        return (found or "").strip() or "in no commit"
+        return (found or "").strip() or NO_COMMIT
 
     def _has_commit(self, commit: str) -> bool:
         """True if a commit belongs to the history of HEAD, a branch or a tag; true outside a repository."""

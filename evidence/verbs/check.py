@@ -39,6 +39,7 @@ from ground.show import counted
 
 _MISSING_NAMED = 5
 Verdict = Literal["SOUND", "ALTERED", "UNREADABLE", "UNSIGNED"]
+UNSIGNED = "the record is not signed by a trusted key"
 EXIT: dict[Verdict, int] = {"SOUND": 0, "ALTERED": 1, "UNREADABLE": 2, "UNSIGNED": 3}
 
 
@@ -269,7 +270,7 @@ class _Checker:
     def _unsigned(self) -> Iterator[Finding]:
         """The stages whose record no trusted key signed: among signed ones, it may be forged."""
         is_odd = any(self.signers.values())
-        message = f"the record is not signed by a trusted key{', unlike others' if is_odd else ''}"
+        message = f"{UNSIGNED}{', unlike others' if is_odd else ''}"
         for name in (name for name, keys in self.signers.items() if not keys):
             yield Finding(RECORDS.as_posix(), message, "error" if is_odd or self.strict else "note", (name,))
 

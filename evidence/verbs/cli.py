@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -54,10 +55,10 @@ def check(
     from evidence.verbs import check
 
     if all_commits:
-        if path or strict or key or remote or full:
-            message = "takes no path and no option but --json: it reads locks and records, no outs, keys or remotes"
+        if path or strict or remote or full:
+            message = "takes no path and only --key and --json: it reads locks and records, no outs or remotes"
             raise typer.BadParameter(message, param_hint="--all-commits")
-        check_commits(as_json)
+        check_commits(key or (), as_json)
         return
     try:
         report = check.check(
@@ -197,14 +198,14 @@ def replay(
     raise typer.Exit(EXIT[found.verdict])
 
 
-def check_commits(as_json: bool) -> None:
+def check_commits(keys: Iterable[Path], as_json: bool) -> None:
     """Print the state of every commit's lock; exit status 1 if one contradicts itself or a record."""
     from evidence.verbs.every_commit import check_all_commits
 
-    found = check_all_commits(Path())
+    found = check_all_commits(Path(), keys)
     lines = [f"{each.commit[:12]}: {finding}" for each in found for finding in each.findings]
     rows = [each.as_json() for each in found]
-    show(rows, as_json, [*table(rows, ("commit", "date", "stages", "attested")), *lines])
+    show(rows, as_json, [*table(rows, ("commit", "date", "stages", "recorded", "attested")), *lines])
     if any(finding.level == "error" for each in found for finding in each.findings):
         raise typer.Exit(1)
 

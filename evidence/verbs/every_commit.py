@@ -5,7 +5,7 @@ Old outs are not read again. Commits that did not change a lock are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -13,24 +13,26 @@ from typing import Any
 
 from evidence.audit import expected
 from evidence.audit.findings import Finding, merged
-from evidence.audit.records import entered_records
+from evidence.audit.records import entered_records, is_signed, trusted_keys
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import read_pipelines
 from evidence.record.environment import git
+from evidence.record.ledger import RECORDS
 from evidence.record.reading import Record
-from evidence.verbs.check import disagreement
+from evidence.verbs.check import UNSIGNED, disagreement
 from evidence.verbs.targets import at
 from ground.io import DataError
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedCommit:
-    """A commit and its date, the number of stages in its lock, how many have a record, and the findings."""
+    """A commit and its date, the number of stages in its lock, with a record, with a signed one, and the findings."""
 
     commit: str
     date: str
     stages: int
+    recorded: int
     attested: int
     findings: list[Finding]
 
@@ -39,32 +41,39 @@ class CheckedCommit:
         return asdict(self) | {"findings": [str(finding) for finding in self.findings]}
 
 
-def check_all_commits(root: Path) -> list[CheckedCommit]:
-    """Check the locks of every commit that changed one, newest first; empty outside a repository."""
+def check_all_commits(root: Path, keys: Iterable[Path] = ()) -> list[CheckedCommit]:
+    """Check the locks of every commit that changed one, newest first; empty outside a repository.
+
+    A stage is attested if a trusted key, or one of the files ``keys``, signed a record of its run.
+    """
+    trusted = trusted_keys(root, keys)
     log = git("log", "--format=%H %cs", "--", *map(str, history.LOCK_FILES), root=root) or ""
-    records = cache(lambda stage: entered_records(root, stage))
+    records = cache(lambda stage: [(record, is_signed(record, trusted)) for record in entered_records(root, stage)])
     return [_checked(root, line, records) for line in log.splitlines()]
 
 
-def _checked(root: Path, line: str, records: Callable[[str], list[Record]]) -> CheckedCommit:
+def _checked(root: Path, line: str, records: Callable[[str], list[tuple[Record, bool]]]) -> CheckedCommit:
     commit, date = line.split()
     try:
         with at(root, commit[:12]) as folder:
             locked, pipeline = history.read_lock(folder), read_pipelines(folder)
     except DataError as error:
         where, _, message = str(error).partition(": ")
-        return CheckedCommit(commit, date, 0, 0, [Finding(where, message)])
+        return CheckedCommit(commit, date, 0, 0, 0, [Finding(where, message)])
     known = expected.with_missing(locked, pipeline)
     never_ran = (replace(finding, level="note") for finding in expected.missing(known, locked, pipeline))
     ran = [stage for stage in locked.values() if stage.cmd]
     findings = [*never_ran]
     findings += [disagreement(s, path, maker) for s in ran for path, maker in history.other_makers(s, locked)]
-    attested, stages = 0, [stage for stage in locked.values() if stage.file == history.MAIN_LOCK]
+    recorded, attested, stages = 0, 0, [stage for stage in locked.values() if stage.file == history.MAIN_LOCK]
     for stage in stages:
         found = records(stage.name)
-        attested += any(record.made(stage) for record in found)
-        findings += _contradictions(stage, found)
-    return CheckedCommit(commit, date, len(stages), attested, merged(findings))
+        made = [signed for record, signed in found if record.made(stage)]
+        recorded, attested = recorded + bool(made), attested + any(made)
+        findings += _contradictions(stage, [record for record, _ in found])
+        if made and not any(made):
+            findings.append(Finding(RECORDS.as_posix(), UNSIGNED, "note", (stage.name,)))
+    return CheckedCommit(commit, date, len(stages), recorded, attested, merged(findings))
 
 
 def _contradictions(stage: Locked, records: list[Record]) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -73,7 +74,7 @@ def test_a_check_of_all_commits_refuses_what_it_does_not_do(
 ) -> None:
     result = command(project, monkeypatch, "--all-commits", *words)
     assert result.exit_code == 2
-    assert "takes no path and no option but --json" in " ".join(result.stderr.split())
+    assert "takes no path and only --key and --json" in " ".join(result.stderr.split())
 
 
 def test_a_newer_recorder_is_a_note_and_the_summary_counts_commits_and_code(project: Path) -> None:
@@ -132,6 +133,9 @@ def test_a_changed_file_is_named_with_its_remedy(project: Path) -> None:
     code, weights = sorted(errors(project, "models/full"), key=lambda line: "weights" in line)
     assert "; restore it from git, or run the pipeline again (" in code
     assert "; to restore it, delete it and run `dvc checkout models/full` (" in weights
+    subprocess.run([*GIT, "commit", "-qam", "later"], cwd=project, check=True)
+    (code, _) = sorted(errors(project, "models/full"), key=lambda line: "weights" in line)
+    assert re.search(r", in git since commit [0-9a-f]+ of [0-9-]+ by t; run the pipeline again \(", code)
     shutil.rmtree(project / "models/full")
     dvc(project, "checkout", "-q", "models/full")
     assert len(errors(project, "models/full")) == 1

@@ -33,7 +33,7 @@ stages:
     deps: [data/b, data/a, CODE]
     outs: [models]
 """
-CORRECT = "stages/train.py, ground, pathfinder/tree, infra/locks"
+CORRECT = "stages/train.py, stages/__init__.py, pathfinder/__init__.py, ground, pathfinder/tree, infra/locks"
 
 
 @pytest.fixture
@@ -58,9 +58,11 @@ def test_differences_are_listed_and_corrected(project: Path, capsys: pytest.Capt
     with pytest.raises(SystemExit, match="--write"):
         deps.main([])
     listed = capsys.readouterr().out.splitlines()
-    assert listed[:3] == [
+    assert listed[:5] == [
         "train: missing infra/locks",
+        "train: missing pathfinder/__init__.py",
         "train: missing pathfinder/tree",
+        "train: missing stages/__init__.py",
         "train: superfluous pathfinder/judge",
     ]
     deps.main(["--write"])
@@ -73,7 +75,7 @@ SECOND = """
       Two lines
       of text
     cmd: python -m stages.train grow
-    deps: ["models/${item.run}", CODE]
+    deps: ["models/${item}", CODE]
     outs:
     -   models/grown
 

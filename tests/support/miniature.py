@@ -1,6 +1,7 @@
 """A miniature project that real DVC runs: shipped data, a download, and two variants of a model trained on it.
 
-It has the shape of the real one: stages made by ``@stage``, rooms below ``pathfinder/``, locked packages.
+It has the shape of the real one: stages made by ``@stage``, rooms below ``pathfinder/``, locked packages. One module,
+``infra/kinds.py``, is no dependency of the stage that imports it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ _DOWNLOAD = """
 from pathlib import Path
 from ground.io import sha256_file, write_json
 from evidence.record.stage import stage
+from infra.kinds import SHIPPED
 
 @stage
 def main():
@@ -33,7 +35,7 @@ def main():
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(path.read_bytes())
         files[path.relative_to(origin).as_posix()] = {"sha256": sha256_file(copy), "bytes": copy.stat().st_size}
-    source = {"kind": "shipped", "location": "data/corpus", "revision": None, "licence": "Apache-2.0", "files": files}
+    source = {"kind": SHIPPED, "location": "data/corpus", "revision": None, "licence": "Apache-2.0", "files": files}
     write_json(Path("artifacts/raw/manifest.json"), {"corpus": source})
 
 if __name__ == "__main__":
@@ -68,12 +70,13 @@ _DVC_YAML = """
 stages:
   download:
     cmd: python -m stages.download
-    deps: [data, stages/download.py, ground, infra/locks]
+    deps: [data, stages/download.py, stages/__init__.py, ground, infra/locks]
     outs: [artifacts/raw]
   train:
     matrix: {variant: [full, plain]}
     cmd: python -m stages.train ${item.variant}
-    deps: [artifacts/raw/corpus, stages/train.py, ground, pathfinder/mixing, infra/locks]
+    deps: [artifacts/raw/corpus, stages/train.py, stages/__init__.py, pathfinder/__init__.py, ground, pathfinder/mixing,
+           infra/locks]
     params: [train]
     outs: ['models/${item.variant}']
     metrics: ['metrics/train/${item.variant}.json']
@@ -81,6 +84,7 @@ stages:
 _FILES = {
     "stages/__init__.py": "",
     "stages/download.py": _DOWNLOAD,
+    "infra/kinds.py": 'SHIPPED = "shipped"\n',
     "stages/train.py": _TRAIN,
     "pathfinder/__init__.py": "",
     "pathfinder/mixing/__init__.py": "",

@@ -34,6 +34,8 @@ def changed(project: Path, file: str) -> bool:
     "file",
     [
         "stages/train.py",
+        "stages/__init__.py",
+        "pathfinder/__init__.py",
         "pathfinder/mixing/mix.py",
         "pathfinder/mixing/__init__.py",
         "pathfinder/mixing/new.py",
@@ -50,7 +52,7 @@ def test_any_file_of_a_listed_room_or_lock_changes_the_digest(project: Path, fil
     "file",
     [
         "stages/download.py",
-        "pathfinder/__init__.py",
+        "infra/kinds.py",
         "evidence/record/record.py",
         "evidence/verbs/check.py",
         "pathfinder/mixing/__pycache__/mix.cpython-311.pyc",
@@ -73,7 +75,10 @@ def test_the_digest_covers_exactly_what_dvc_locked(made: Path) -> None:
     stage = read_pipeline(made)["train@full"]
     code = [path for path in stage.deps if is_code(path)]
     assert code == code_deps(stage.cmd, made)
-    assert code == ["stages/train.py", "ground", "pathfinder/mixing", "infra/locks"]
+    assert code == [
+        *("stages/train.py", "stages/__init__.py", "pathfinder/__init__.py"),
+        *("ground", "pathfinder/mixing", "infra/locks"),
+    ]
     locked = read_lock(made)["train@full"].deps
     digests = {path: digest_path(made / path) for path in code}
     assert {path: digest.md5 for path, digest in digests.items()} == {path: locked[path] for path in code}

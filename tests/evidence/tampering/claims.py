@@ -96,6 +96,26 @@ LOCK_EDITS: list[tuple[str, Callable[[dict[str, Any]], Any], str]] = [
 ]
 
 
+UNCOVERED = "is not the code that the run recorded"
+
+
+def change(path: Path) -> None:
+    path.write_text("import os\nSHIPPED = 'shipped'\n")
+
+
+def code(name: str, harm: Callable[[Path], None], found: str, is_committed: bool = False) -> Tampering:
+    """Harm a file of code; no dependency covers those that are ``UNCOVERED``."""
+
+    def tamper(project: Path) -> str:
+        harm(project / name)
+        if is_committed:
+            subprocess.run([*GIT, "commit", "-qam", "later"], cwd=project, check=True)
+        since = f" ({'since commit ' if is_committed else 'in no commit)'}" if found == UNCOVERED else ""
+        return f"{name}: {found}{since}"
+
+    return tamper
+
+
 def together() -> Iterator[tuple[str, Tampering]]:
     """Several places that agree with one another, against the record."""
     for key, old, new in (("rate", "0.25", "0.01"), ("note", "x", "other")):
@@ -106,7 +126,13 @@ def together() -> Iterator[tuple[str, Tampering]]:
             return f"params.yaml: train.{key} is {new} here and in dvc.lock, the record of the run has {old}"
 
         yield f"params.yaml and the lock: {key}", parameters
-    for name in ("pathfinder/mixing/mix.py", "stages/train.py", "ground/io.py", "infra/locks/cpu.lock"):
+    for name in (
+        "pathfinder/mixing/mix.py",
+        "stages/train.py",
+        "stages/__init__.py",
+        "ground/io.py",
+        "infra/locks/cpu.lock",
+    ):
 
         def source(project: Path, name: str = name) -> str:
             (project / name).write_text((project / name).read_text() + "# changed\n")
@@ -123,23 +149,17 @@ def together() -> Iterator[tuple[str, Tampering]]:
 
         yield f"{name} and the lock", output
 
-    for name, harm in (
-        ("stages/__init__.py", lambda path: path.write_text("import os\n")),
-        ("pathfinder/__init__.py", lambda path: path.write_text("import os\n")),
-        ("stages/__init__.py", Path.unlink),
-        ("evidence/record/record.py", flip),
+    for name, harm, found in (
+        ("stages/__init__.py", change, "md5 is"),
+        ("pathfinder/__init__.py", change, "md5 is"),
+        ("stages/__init__.py", Path.unlink, "is missing"),
+        ("infra/kinds.py", change, UNCOVERED),
+        ("evidence/record/record.py", flip, UNCOVERED),
     ):
-        for is_committed in (False, True) if name.startswith(("stages", "pathfinder")) else (False,):
-
-            def code(project: Path, name: str = name, harm: Any = harm, is_committed: bool = is_committed) -> str:
-                """Code that every stage runs, but no dependency covers."""
-                harm(project / name)
-                if is_committed:
-                    subprocess.run([*GIT, "commit", "-qam", "later"], cwd=project, check=True)
-                return f"{name}: is not the code that the run recorded"
-
-            what = "delete" if harm is Path.unlink else "change"
-            yield f"{what} {name}{' and commit' if is_committed else ''}", code
+        what = f"{'delete' if harm is Path.unlink else 'change'} {name}"
+        yield what, code(name, harm, found)
+        if harm is not flip:
+            yield f"{what} and commit", code(name, harm, found, is_committed=True)
 
     def one_consumer(project: Path) -> str:
         flip(project / "artifacts/raw/corpus/one.txt")

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from evidence.__main__ import app
 from evidence.dvc.stores import EVIDENCE
 from evidence.record.reading import PUBLISHED, known_records, read_records
+from evidence.record.signing import KEY_FILE, own_key, public_pem
 from evidence.verbs.every_commit import check_all_commits
 from evidence.verbs.finding import find
 from evidence.verbs.upwards import text_of, way_back
@@ -55,7 +56,8 @@ def test_runs_are_those_of_the_parameters(project: Path) -> None:
 def test_a_stage_an_out_a_file_in_it_a_record_and_a_value_can_be_viewed(twice: Path) -> None:
     stage = view("train@full@HEAD~2", twice)
     assert stage["params"]["train"]["rate"] == 0.5
-    assert set(stage["code"]) == {"infra/locks", "ground", "pathfinder/mixing", "stages/train.py"}
+    packages = {"stages/__init__.py", "pathfinder/__init__.py"}
+    assert set(stage["code"]) == {"infra/locks", "ground", "pathfinder/mixing", "stages/train.py"} | packages
     out = view("models/full", twice)
     assert (out["made by"], out["in the project"], out["in a store"]) == ("train@full", True, True)
     assert out["files"].keys() == {"weights.txt"}
@@ -157,7 +159,7 @@ def test_up_follows_the_origins_of_a_figure_and_makes_it_again(project: Path) ->
 
 def test_the_locks_of_all_commits_are_compared_with_the_records(twice: Path, tmp_path: Path) -> None:
     checked = check_all_commits(twice)
-    assert [(one.stages, one.attested) for one in checked] == [(3, 3), (3, 3)]
+    assert [(one.stages, one.recorded, one.attested) for one in checked] == [(3, 3, 3), (3, 3, 3)]
     assert [finding for one in checked for finding in one.findings] == []
     forged = Path(shutil.copytree(twice, tmp_path / "forged"))
     lock = forged / "dvc.lock"
@@ -165,13 +167,26 @@ def test_the_locks_of_all_commits_are_compared_with_the_records(twice: Path, tmp
     lock.write_text(lock.read_text().replace(md5, f"{'0' * 32}.dir"))
     git(forged, "commit", "-qam", "forged")
     newest, *_ = check_all_commits(forged)
-    assert (newest.attested, len(newest.findings)) == (2, 1)
+    assert (newest.recorded, newest.attested, len(newest.findings)) == (2, 2, 1)
     assert "has the same inputs, but made other models/full (train@full)" in str(newest.findings[0])
     lock.write_text("stages: [")
     git(forged, "commit", "-qam", "broken")
     newest, *_ = check_all_commits(forged)
     assert "dvc.lock: error" not in str(newest.findings[0])
     assert "not valid YAML" in str(newest.findings[0])
+
+
+def test_a_commit_is_attested_only_by_keys_that_are_trusted(
+    twice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = tmp_path / "runner.pem"
+    runner.write_bytes(public_pem(own_key().public_key()))
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "another.pem"))
+    checked = check_all_commits(twice)
+    assert [(one.stages, one.recorded, one.attested) for one in checked] == [(3, 3, 0), (3, 3, 0)]
+    told = "note: .pathfinder/lineage: the record is not signed by a trusted key (download, train@full, train@plain)"
+    assert [str(finding) for finding in checked[0].findings] == [told]
+    assert [one.attested for one in check_all_commits(twice, [runner])] == [3, 3]
 
 
 @pytest.mark.parametrize("verb", VERBS)
