@@ -132,6 +132,19 @@ def up(
 
 
 @app.command()
+def down(
+    target: Annotated[str, typer.Argument(help="A file or folder, such as data.", autocompletion=completion.outs)],
+    at: At = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the stages that read a path, directly or through other stages, what they made, and the figures."""
+    from evidence.verbs.downwards import text_of, way_forward
+
+    found = way_forward(target, Path(), at)
+    show(found, as_json, text_of(found))
+
+
+@app.command()
 def view(
     target: Annotated[
         str,
@@ -151,16 +164,23 @@ def view(
 
 @app.command()
 def find(
-    target: Annotated[str, typer.Argument(help="A file anywhere, or the beginning of an md5 or a sha256.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            help="A file anywhere, the beginning of an md5 or a sha256, or a fact of runs: package=torch==2.13.0, "
+            "host=X, user=X, key=X, or any key of a record. * stands for any text."
+        ),
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """List the stages, records, commits and stores that have these bytes; exit status 1 if none has."""
+    """List the stages, records, commits and stores that have these bytes, or the runs with a fact; status 1 if none."""
     from evidence.verbs.finding import find
 
     found = find(target, Path())
     show(found, as_json, [*(f"digest {one}" for one in found["digests"]), *table(found["places"])])
     if not found["places"]:
-        typer.echo("no stage, record, commit or store has these bytes", err=True)
+        what = "stage, record, commit or store has these bytes" if found["digests"] else "record has this fact"
+        typer.echo(f"no {what}", err=True)
         raise typer.Exit(1)
 
 

@@ -1,24 +1,33 @@
-"""``find``: where bytes occur: in outs and inputs of every commit, in records, in stores and in git."""
+"""``find``: where bytes occur: in outs and inputs of every commit, in records, in stores and in git.
+
+With ``KEY=VALUE`` it finds the runs whose record has this fact: a package, a host, a user, a parameter, a signing key.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from evidence.audit.records import signers_of, trusted_keys
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.stores import object_file, read_listing, stores
 from evidence.record.environment import git
-from evidence.record.ledger import RECORDS
+from evidence.record.ledger import RECORDS, SIGNED
 from evidence.record.reading import Record, known_records
+from evidence.record.signing import Envelope
+from evidence.settings.forms import parsed
 from evidence.verbs.targets import read_at
 from ground.hashing import digest_path
 from ground.io import DataError
 
 _PREFIX = re.compile(r"[0-9a-f]{6,64}(\.dir)?")
+_FACT = re.compile(r"([A-Za-z0-9_.-]+)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +44,12 @@ class Place:
 def find(text: str, root: Path) -> dict[str, Any]:
     """The digests that were looked for and every place that names them.
 
-    ``text`` is a file or folder anywhere, or the beginning of an md5 or a sha256 (at least 6 digits). Raises
-    ``DataError`` if it is neither.
+    ``text`` is a file or folder anywhere, or the beginning of an md5 or a sha256 (at least 6 digits), or a fact,
+    ``KEY=VALUE``. Raises ``DataError`` if it is none of them.
     """
     path = Path(text)
+    if not path.exists() and (fact := _FACT.fullmatch(text)):
+        return {"digests": [], "places": list(_with_fact(fact[1], fact[2], root))}
     if path.exists():
         digest = digest_path(path)
         wanted = {digest.md5, digest.sha256}
@@ -46,15 +57,60 @@ def find(text: str, root: Path) -> dict[str, Any]:
     elif _PREFIX.fullmatch(text):
         wanted, tracked = {text}, []
     else:
-        raise DataError(f"{text}: no such file, and not the beginning of a digest (at least 6 of 0-9 and a-f)")
+        raise DataError(
+            f"{text}: no such file, and neither the beginning of a digest (at least 6 of 0-9 and a-f) nor KEY=VALUE"
+        )
     stages = history.read_lock(root)
-    recorded = {path.name for path in (root / RECORDS).glob("*") if path.is_dir()}
-    names = sorted(recorded | {name for name, stage in stages.items() if stage.cmd})
-    rows = [row for name in names for record in known_records(root, name, wanted) for row in _of_record(record)]
+    rows = [row for record in _records(root, wanted) for row in _of_record(record)]
     wanted |= {digest for _, digests in _matching(rows, wanted) for digest in digests if len(digests) > 1}  # of a file
     rows += [*_of_stages(stages.values(), "now"), *_of_commits(root, wanted), *_of_stores(root, stages, wanted)]
     places = [place for place, _ in _matching(rows, wanted)]
     return {"digests": sorted(wanted), "places": [asdict(place) for place in [*places, *tracked]]}
+
+
+def _records(root: Path, texts: Iterable[str] = ()) -> Iterator[Record]:
+    """The known records of all stages of the lock and of stages that had a record, by stage, newest first."""
+    recorded = {path.name for path in (root / RECORDS).glob("*") if path.is_dir()}
+    for name in sorted(recorded | {name for name, stage in history.read_lock(root).items() if stage.cmd}):
+        yield from known_records(root, name, texts)
+
+
+def _with_fact(key: str, value: str, root: Path) -> Iterator[dict[str, Any]]:
+    """The runs with a fact: the dotted name ends with ``key``, and the text matches ``value``, in which * is any text.
+
+    ``package=NAME==VERSION`` is about an installed package; ``key=ID`` about a key that signed, whose beginning is
+    enough. Raises ``DataError`` if no record has such a key.
+    """
+    if key == "package":
+        name, _, version = value.partition("==")
+        key, value = f"packages.{name}", version or "*"
+    keys, known = trusted_keys(root), set()
+    for record in (record for record in _records(root) if record.is_intact):
+        for name, text in (*_facts(record.content), *_signatures(record, keys)):
+            known.add(name)
+            if f".{name}".endswith(f".{key}") and fnmatchcase(text, f"{value}*" if key == "key" else value):
+                place = Place("record", record.digest[:16], record.path.parent.name, name, text)
+                yield {**asdict(place), "started": record.content["times"]["start"]}
+    if not any(f".{name}".endswith(f".{key}") for name in known) and not key.startswith("packages."):
+        raise DataError(f"{key}=: no record has this key; try package, host, user, key, commit, start or train.seed")
+
+
+def _facts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Every value in a record that is no digest of a file, with its dotted name."""
+    if isinstance(value, Mapping):
+        for key in value if name else value.keys() - {"inputs", "outputs", "rooms", "code"}:
+            yield from _facts(value[key], f"{name}.{key}" if name else key)
+    else:
+        yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _signatures(record: Record, keys: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
+    """The keys that signed a record, and whether they are trusted and their signature is valid."""
+    if (path := record.path.with_suffix(SIGNED)).is_file():
+        envelope = parsed(Envelope, path.read_bytes(), path.name)
+        valid = signers_of(record, keys)
+        for each in envelope.signatures:
+            yield "signed.key" if each.keyid in valid else "untrusted.signed.key", each.keyid
 
 
 Row = tuple[Place, tuple[str, ...]]

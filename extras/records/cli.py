@@ -13,7 +13,10 @@ from ground.show import AsJson, offered, show
 
 app = typer.Typer()
 _BENCHMARKS = ("processbench", "prmbench", "search", "best_of_n_min", "sample")
-_HELP = "The id of a record or a line, a content id, licence:X, rater:X or source:X."
+_HELP = (
+    "The id of a record or a line, a content id, item:X for the records with the problem of a benchmark item, run:X, "
+    "retried:1, or a column of the index, such as licence:X, rater:X, source:X, file:X, mixes:X or reason:X."
+)
 
 
 def _benchmarks(incomplete: str) -> list[str]:
@@ -22,16 +25,23 @@ def _benchmarks(incomplete: str) -> list[str]:
 
 @app.command()
 def down(
-    selector: Annotated[str, typer.Argument(metavar="WHAT", help=_HELP)],
+    selector: Annotated[str, typer.Argument(metavar="WHAT", help=f"A file or folder, or records: {_HELP}")],
+    ids: Annotated[bool, typer.Option("--ids", help="List every record with its fate.")] = False,
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the runs, models, mixes and figures that depend on records."""
+    """List the runs, models, mixes and figures that depend on records, or the stages and figures behind a file."""
+    from evidence.verbs.downwards import is_path, text_of, way_forward
     from extras.records import down as verb
     from extras.records import past
+    from extras.records.selection import is_selector
 
+    if not is_selector(selector) and is_path(selector, Path(), at):
+        way = way_forward(selector, Path(), at)
+        show(way, as_json, text_of(way))
+        return
     with past.at(Path(), at) as root:
-        found = verb.down(selector, root)
+        found = verb.down(selector, root, ids)
     show(found, as_json, verb.as_lines(found))
 
 

@@ -1,32 +1,56 @@
-"""The fates of some records, the mixes, runs and models that used them, and the figures of the models.
+"""The fates of some records, the mixes, runs and models that used them, and the figures that depend on them.
 
-A record that no run used has changed no model. Held-out records change no model either; they are behind the held-out
-losses and accuracies in metrics/train.
+A figure depends on a record in one of two ways. It may contain it: as a count of a stage that read it, or in the loss
+of a run that used it. All others depend on it through the training alone, as one of thousands of records. A record that
+no run used has changed no model. Held-out records change none either; the held-out losses and accuracies contain them.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from evidence.audit.pointers import origins_of
-from extras.records.selection import Selection, one_of, select, totals
-from ground.io import read_json
+from extras.records.selection import OVERLAP, TRAJECTORIES, Selection, one_of, overlap_of, select, totals
+from ground.io import read_json, text_digest
 from ground.show import counted, table
+from pathfinder.core.records import normalise
 from pathfinder.reporting.index import schema
 
 TABLES = Path("reports/tables.json")
 _LISTED = 12
 _KEPT = "kept"
+_COUNTS = {
+    "prepare": ["metrics/prepare.json"],
+    "label": [
+        "metrics/label.json",
+        "metrics/truth.json",
+        "metrics/validate.json",
+        "reports/validation/validation.json",
+    ],
+    "filter": ["metrics/filter.json"],
+    "build": ["metrics/build.json", "metrics/validate_train.json", "reports/validation_train/validation.json"],
+}
+"""The files with counts of the records that reached a stage, in the order of the pipeline."""
 
 
-def down(text: str, root: Path) -> dict[str, Any]:
-    """Everything that depends on the records of a selector, a JSON value; raises ``DataError`` as ``select`` does."""
-    return depending_on(select(text, root), root)
+def down(text: str, root: Path, with_ids: bool = False) -> dict[str, Any]:
+    """Everything that depends on the records of a selector, a JSON value; raises ``DataError`` as ``select`` does.
+
+    ``with_ids`` adds every record with its fate and the number of the judge's answers.
+    """
+    selection = select(text, root, with_ids)
+    found = depending_on(selection, root)
+    if selection.kind == "item":
+        found["overlap"] = overlap_of(selection.value, root)
+    if with_ids and selection.steps is not None:
+        found["ids"] = selection.steps.select("id", fate=schema.fate(), answers=pl.col("answers").list.len()).to_dicts()
+    return found
 
 
 def depending_on(selection: Selection, root: Path) -> dict[str, Any]:
@@ -43,7 +67,9 @@ def depending_on(selection: Selection, root: Path) -> dict[str, Any]:
     found = {"selector": selection.text, "kind": selection.kind}
     found |= {key: counts[key] for key in ("lines", "records", "fates", "held_out")}
     mixes = [{"mix": name, "records": records} for name, records in sorted(counts["mixes"].items())]
-    return found | {"mixes": mixes, "runs": used, "figures": figures_of([row["run"] for row in used], root)}
+    held_out = every.get("run", {}) if found["held_out"] else {}
+    figures = figures_of([row["run"] for row in used], root, _counted(selection, counts["fates"], root), held_out)
+    return found | {"mixes": mixes, "runs": used, "figures": figures}
 
 
 def _counts(selection: Selection) -> dict[str, Any]:
@@ -91,20 +117,80 @@ def _runs(steps: pl.DataFrame, runs: Sequence[str], root: Path) -> dict[str, tup
     return {Path(path).stem: (records, number) for path, records, number in counts.collect().iter_rows()}
 
 
-def figures_of(runs: Sequence[str], root: Path) -> list[dict[str, Any]]:
-    """The figures of the report with a file that one of the runs made: pointer and runs, in the report's order.
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """Which counts contain some records: ``files``, and in them the parts by the names of their keys.
 
+    ``None`` stands for every part: it is not known which.
+    """
+
+    files: set[str]
+    parts: dict[str, set[str] | None]
+
+    def has(self, place: str) -> bool:
+        """True if the figure at a place (``path#pointer``) may count one of the records."""
+        file, _, pointer = place.partition("#")
+        key, name = [*pointer.split("/")[1:3], "", ""][:2]
+        names = self.parts.get(key)
+        return file in self.files and (names is None or name.replace("~1", "/") in names)
+
+
+def _counted(selection: Selection, fates: Iterable[str], root: Path) -> Counted:
+    """The counts of the stages that records with these fates reached."""
+    stages, reached = list(_COUNTS), [fate.partition(": ") for fate in fates]
+    last = max((stages.index(stage) if stage in stages else len(stages) for stage, _, _ in reached), default=-1)
+    sources = None if selection.lines is None else set(selection.lines["source"])
+    parts = {
+        "sources": sources,
+        "dropped": {reason for _, _, reason in reached},
+        "overlap": _benchmarks(selection, root),
+    }
+    return Counted({file for stage in stages[: last + 1] for file in _COUNTS[stage]}, parts)
+
+
+def _benchmarks(selection: Selection, root: Path) -> set[str] | None:
+    """The benchmarks with a problem or a step of the records or a similar one; ``None`` if that is not known."""
+    tables = [root / OVERLAP / f"{name}.parquet" for name in ("overlap", "steps")]
+    texts = (root / TRAJECTORIES, root / TRAJECTORIES.with_name("steps.parquet"))
+    if selection.lines is None or selection.steps is None or not all(path.exists() for path in (*tables, *texts)):
+        return None
+    problems = pl.scan_parquet(texts[0]).filter(pl.col("trajectory_id").is_in(selection.lines["id"].implode()))
+    steps = (
+        pl.scan_parquet(texts[1]).filter(pl.col("id").is_in(selection.steps["id"].implode())).select("step").unique()
+    )
+    keys = {
+        "problem_id": problems.select("problem_id").collect()["problem_id"],
+        "step_digest": pl.Series([text_digest(normalise(step)) for step in steps.collect()["step"]], dtype=pl.String),
+    }
+    found = [
+        pl.scan_parquet(path).filter(pl.col(key).is_in(values.implode())).select("benchmark").unique().collect()
+        for path, (key, values) in zip(tables, keys.items(), strict=True)
+    ]
+    return set(pl.concat(found)["benchmark"])
+
+
+def figures_of(runs: Sequence[str], root: Path, counted: Counted, held_out: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """The figures of the report that depend on records which these runs used, in the report's order.
+
+    Each has its pointer, the runs, and how it depends on the records: "contents" if it is a count, or the loss of a run
+    that used them or, for ``held_out`` records, of those runs; "training" if it depends on them through a model alone.
     A run's files have its name, so the origins of a figure tell which runs it depends on. Empty without a report.
     """
-    if not (root / TABLES).exists() or not runs:
+    if not (root / TABLES).exists():
         return []
     wanted = dict.fromkeys(runs)
+    losses = {*wanted, *held_out}
     found = []
     for pointer, origin in origins_of(read_json(root / TABLES)).items():
-        files = {place.partition("#")[0] for place in (*origin["of"], *origin.get("interval", ()))}
+        places = (*origin["of"], *origin.get("interval", ()))
+        files = {place.partition("#")[0] for place in places}
         own = {run for file in files if (run := _run_of(file)) in wanted}
-        if own:
-            found.append({"figure": f"{TABLES}#{pointer}", "runs": [run for run in wanted if run in own]})
+        contains = any(file.startswith("metrics/train/") and _run_of(file) in losses for file in files)
+        contains = contains or any(map(counted.has, places))
+        if own or contains:
+            used = [run for run in wanted if run in own]
+            through = "contents" if contains else "training"
+            found.append({"figure": f"{TABLES}#{pointer}", "runs": used, "through": through})
     return found
 
 
@@ -121,23 +207,30 @@ def as_lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield from table([{"fate": name, "records": count} for name, count in found["fates"].items()])
     if found["held_out"]:
         yield f"{counted(found['held_out'], 'record')} of these held out, without influence on a model"
-    if not found["runs"]:
+    for what, rows in found.get("overlap", {}).items():
+        yield from ("", f"the item's {what} in the data: {'none, and nothing similar' if not rows else ''}")
+        yield from table(rows)
+    if "ids" in found:
+        yield from ("", *table(found["ids"]))
+    if found["runs"]:
+        for rows in (found["mixes"], found["runs"]):
+            yield from ("", *table(rows))
+    else:
         yield from ("", "no model depends on them")
-        return
-    yield ""
-    yield from table(found["mixes"])
-    yield ""
-    yield from table(found["runs"])
-    yield ""
     yield from _figure_lines(found["figures"])
 
 
+_THROUGH = {
+    "contents": "contain them, in a count or a loss",
+    "training": "depend on them only through the training of these runs, as on every record that the runs used",
+}
+
+
 def _figure_lines(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The figures by part of the report; ``--json`` lists each."""
-    parts = Counter("/".join(str(row["figure"]).split("/")[:5]) for row in figures)
-    if not parts:
-        yield f"{TABLES}: no figure names these runs"
-        return
-    yield from table([{"part of the report": part, "figures": count} for part, count in parts.most_common(_LISTED)])
-    if len(parts) > _LISTED:
-        yield f"… and {len(parts) - _LISTED} more parts; --json lists all {len(figures)} figures"
+    """The figures by how they depend on the records and by part of the report; ``--json`` lists each."""
+    for through, words in _THROUGH.items():
+        parts = Counter("/".join(str(f["figure"]).split("/")[:5]) for f in figures if f["through"] == through)
+        yield from ("", f"{counted(parts.total(), 'figure')} of {TABLES} {words}") if parts or not figures else ()
+        yield from table([{"part of the report": part, "figures": count} for part, count in parts.most_common(_LISTED)])
+        if len(parts) > _LISTED:
+            yield f"… and {len(parts) - _LISTED} more parts; --json lists all figures"

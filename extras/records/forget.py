@@ -60,11 +60,15 @@ def _exclusions(selection: Selection, root: Path, reason: str) -> Iterator[Exclu
     elif selection.kind in ("rater", "source"):
         yield Exclusion.model_validate({selection.kind: selection.value, "reason": reason, "id": name})
     elif selection.lines is not None and selection.steps is not None:
-        is_single = selection.text not in {*selection.lines["id"], *selection.lines["content"]}
-        first = selection.steps.row(0, named=True) if is_single else {"position": None, "completion": None}
-        for content in selection.lines["content"].unique(maintain_order=True):
-            step, completion = first["position"], first["completion"]
-            yield Exclusion(content=content, step=step, completion=completion, reason=reason, id=name)
+        contents = dict(selection.lines.select("id", "content").iter_rows())
+        if selection.text in {*contents, *contents.values()}:  # a line
+            for content in dict.fromkeys(contents.values()):
+                yield Exclusion(content=content, reason=reason, id=name)
+            return
+        for row in selection.steps.iter_rows(named=True):
+            step, completion = row["position"], row["completion"]
+            name = "" if selection.kind == "content" else row["id"]
+            yield Exclusion(content=contents[row["line_id"]], step=step, completion=completion, reason=reason, id=name)
 
 
 def _append(path: Path, entries: Iterable[Exclusion]) -> None:

@@ -1,7 +1,9 @@
 """Queries of the index: the decisions on benchmark items, and the records that a selector names.
 
-A selector is a record, a line, a content id, a licence, a rater or a source.
-Only the row groups that may hold the wanted lines are read, so the size of the index hardly matters.
+A selector is a record, a line, a content id, or ``COLUMN:VALUE`` with a column of the index: ``licence:MIT``,
+``reason:limit``, ``mixes:400k``. Four columns are derived: ``fate:kept``; ``run:R`` for the records that a run trained
+on; ``retried:N`` for those whose judge was asked again at least N times; ``item:ID`` for those with the problem of a
+benchmark item or a near duplicate of it. For a line, only the row groups that may hold it are read.
 """
 
 from __future__ import annotations
@@ -16,18 +18,26 @@ import polars as pl
 from ground.io import DataError
 from pathfinder.reporting.index import schema
 
-_KIND = re.compile(r"(licence|rater|source):(.+)", re.DOTALL)
+_COLUMN = re.compile(r"([a-z_]+):(.+)", re.DOTALL)
+_COUNTED = ("licence", "rater", "source")
+"""The columns whose counts the table of totals holds."""
+_LINES = ("file", "folder", "licence", "rater", "sha256", "source")
+_STEPS = ("answers", "detail", "group", "left_out_by", "mixes", "outcome", "rating", "reason", "side", "stage", "fate")
+OVERLAP, TRAJECTORIES = Path("artifacts/overlap"), Path("artifacts/steps/trajectories.parquet")
 _CONTENT = re.compile(r"([0-9a-f]{32})(?:-(\d{1,9})-(\d{1,9}))?")
 _ID = re.compile(r"([A-Za-z0-9_]+-[0-9a-f]{8}-(\d{1,18}))(?:-(\d{1,9})-(\d{1,9}))?")
-_FORMS = "the id of a record or a line, a content id of 32 hexadecimal digits, licence:X, rater:X or source:X"
+_FORMS = (
+    "the id of a record or a line, a content id of 32 hexadecimal digits, or COLUMN:VALUE with the column item, run, "
+    f"retried, {', '.join(sorted((*_LINES, *_STEPS)))}"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The records that a selector names.
 
-    ``kind`` is record, line, content, licence, rater or source. ``lines`` and ``steps`` are the rows of the index; both
-    are ``None`` for the last three kinds, whose counts the table of totals holds.
+    ``kind`` is record, line, content, or a column. ``lines`` and ``steps`` are the rows of the index; both are ``None``
+    for a licence, a rater or a source, whose counts the table of totals holds, unless their rows were asked for.
     """
 
     text: str
@@ -45,10 +55,18 @@ def index_table(root: Path, name: str) -> pl.LazyFrame:
     return pl.scan_parquet(path)
 
 
-def select(text: str, root: Path) -> Selection:
-    """The records that ``text`` names; raises ``DataError`` if it has no known form, or the index has none."""
-    if match := _KIND.fullmatch(text):
-        return _of_kind(text, match[1], match[2], root)
+def is_selector(text: str) -> bool:
+    """True if the text has the form of a selector."""
+    return any(form.fullmatch(text) for form in (_COLUMN, _CONTENT, _ID))
+
+
+def select(text: str, root: Path, with_rows: bool = False) -> Selection:
+    """The records that ``text`` names; ``with_rows`` reads their rows, although the counts may be known.
+
+    Raises ``DataError`` if it has no known form, or the index has none.
+    """
+    if match := _COLUMN.fullmatch(text):
+        return _of_column(text, match[1], match[2], root, with_rows)
     if match := _CONTENT.fullmatch(text):
         kind, wanted = "content", pl.col("content") == match[1]
         place = match[2], match[3]
@@ -69,12 +87,80 @@ def select(text: str, root: Path) -> Selection:
     return Selection(text, kind, text, lines, steps)
 
 
-def _of_kind(text: str, kind: str, value: str, root: Path) -> Selection:
-    known = index_table(root, "totals").filter(kind=kind).select("value").unique().sort("value").collect()["value"]
+def _of_column(text: str, name: str, value: str, root: Path, with_rows: bool) -> Selection:
+    lines, steps = index_table(root, "lines"), index_table(root, "steps")
+    if name in _COUNTED:
+        _require(value, index_table(root, "totals").filter(kind=name).select("value"), name)
+        if not with_rows:
+            return Selection(text, name, value)
+    if name in _LINES or name == "item":
+        by_source = (pl.col("source") == value) | (pl.col("folder") == value)
+        wanted = by_source if name == "source" else pl.col(name) == value if name != "item" else _has_item(value, root)
+        found = lines.filter(wanted).collect()
+        if found.is_empty() and name != "item":
+            _require(value, lines.select(name), name)
+        return Selection(text, name, value, found, _steps_of(found, root))
+    rows = steps.filter(_has(name, value, root)).collect()
+    if rows.is_empty() and name in _STEPS:
+        columns = steps.select(schema.fate().alias(name) if name == "fate" else name)
+        _require(value, columns.explode(name) if isinstance(schema.STEPS.get(name), pl.List) else columns, name)
+    return Selection(text, name, value, lines.filter(pl.col("id").is_in(rows["line_id"].implode())).collect(), rows)
+
+
+def _has(name: str, value: str, root: Path) -> pl.Expr:
+    """Select the steps with a value of a column; raises ``DataError`` for a column that no selector has."""
+    if name == "fate":
+        return schema.fate() == value
+    if name == "retried":
+        if not value.isdecimal() or value == "0":
+            raise DataError(f"retried:{value[:80]}: expected a number of further answers from 1, such as retried:1")
+        return pl.col("answers").list.len() > int(value)
+    if name == "run":
+        path = root / schema.INDEX / schema.run_file(value)
+        if not path.exists():
+            known = ", ".join(sorted(file.stem for file in path.parent.glob("*.parquet")))
+            raise DataError(f"run:{value[:80]}: the index has no such run; it has {known or 'none'}")
+        used = pl.scan_parquet(path).filter(pl.col("tokens").is_null()).select("id").collect()["id"]
+        return pl.col("id").is_in(used.implode())
+    if name not in _STEPS:
+        raise DataError(f"{name}:{value[:80]} names no records; expected {_FORMS}")
+    column = pl.col(name)
+    return column.list.contains(value) if isinstance(schema.STEPS[name], pl.List) else column.cast(pl.String) == value
+
+
+def _has_item(item: str, root: Path) -> pl.Expr:
+    """Select the lines whose problem is that of a benchmark item, or a near duplicate."""
+    problems = overlap_of(item, root)["problem"]
+    known = pl.scan_parquet(root / TRAJECTORIES).filter(
+        pl.col("problem_id").is_in([row["problem_id"] for row in problems])
+    )
+    return pl.col("id").is_in(known.select("trajectory_id").collect()["trajectory_id"].implode())
+
+
+def overlap_of(item: str, root: Path) -> dict[str, list[dict[str, Any]]]:
+    """The training problems and steps that equal or resemble those of a benchmark item, named ID or SUBSET/ID.
+
+    The build compares the trees of all records that the filter kept. Raises ``DataError`` if the item is unknown.
+    """
+    found = {}
+    for what, table in (("problem", "overlap"), ("steps", "steps")):
+        if not (path := root / OVERLAP / f"{table}.parquet").exists():
+            raise DataError(f"{path}: no such file; make it with `pathfinder run build`, or restore it: `dvc pull`")
+        name = pl.format("/{}/{}", "benchmark", "benchmark_id")
+        found[what] = pl.scan_parquet(path).filter(name.str.ends_with(f"/{item}")).collect().to_dicts()
+    if not any(found.values()):
+        names = index_table(root, "items").select(item=pl.format("{}/{}", "part", "item"))
+        if names.filter(("/" + pl.col("item")).str.ends_with(f"/{item}")).collect().is_empty():
+            _require(item, names, "item")
+    return found
+
+
+def _require(value: str, column: pl.LazyFrame, name: str) -> None:
+    """Raise ``DataError`` with some known values if a column lacks one."""
+    known = column.unique().collect().to_series().cast(pl.String).drop_nulls().sort()
     if value not in known:
         named = ", ".join(known.head(12)) + (", …" if len(known) > 12 else "")
-        raise DataError(f"{text}: the index has no such {kind}; it has {named or 'none'}")
-    return Selection(text, kind, value)
+        raise DataError(f"{name}:{value[:80]}: the index has no such {name}; it has {named or 'none'}")
 
 
 def _steps_of(lines: pl.DataFrame, root: Path) -> pl.DataFrame:

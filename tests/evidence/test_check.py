@@ -68,7 +68,7 @@ def test_the_exit_status_tells_tampering_from_a_check_that_was_not_possible(
     ]
 
 
-@pytest.mark.parametrize("words", [["models/full"], ["--strict"], ["--key", "a.pem"], ["--remote"], ["--full"]])
+@pytest.mark.parametrize("words", [["models/full"], ["--strict"], ["--remote"], ["--full"]])
 def test_a_check_of_all_commits_refuses_what_it_does_not_do(
     project: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:

@@ -32,7 +32,8 @@ def test_down_from_a_record_a_line_and_a_content_id(project: Path) -> None:
     run = {"run": "full", "model": "models/full", "records": 1, "steps": 2, "of_steps": steps}
     assert found["runs"] == [run]
     assert {mix["mix"] for mix in found["mixes"]} == set(row["mixes"])
-    assert found["figures"] == [{"figure": "reports/tables.json#/results/0/processbench", "runs": ["full"]}]
+    figure = {"figure": "reports/tables.json#/results/0/processbench", "runs": ["full"], "through": "training"}
+    assert found["figures"] == [figure]
     line = down(row["line_id"], project)
     content = index("lines").filter(id=row["line_id"])["content"][0]
     by_content = down(content, project)
