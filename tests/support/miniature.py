@@ -75,8 +75,8 @@ stages:
   train:
     matrix: {variant: [full, plain]}
     cmd: python -m stages.train ${item.variant}
-    deps: [artifacts/raw/corpus, stages/train.py, stages/__init__.py, pathfinder/__init__.py, ground, pathfinder/mixing,
-           infra/locks]
+    deps: [artifacts/raw/corpus, stages/train.py, stages/__init__.py, pathfinder/__init__.py,
+           ground, pathfinder/mixing, infra/locks]
     params: [train]
     outs: ['models/${item.variant}']
     metrics: ['metrics/train/${item.variant}.json']
