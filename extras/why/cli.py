@@ -23,13 +23,19 @@ def why(
     prove: Annotated[
         bool, typer.Option("--prove", help="Train again without the records that support the decision most.")
     ] = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Compute the scores of a training that is too long for reliable ones.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the training records that a decision depends on. This repeats the training: minutes for a tiny model."""
+    """Show the training records that a decision depends on. This repeats the training: minutes for a tiny model.
+
+    For a training that amplifies small changes too much, it lists similar training steps instead, in seconds.
+    """
     from pathfinder.core.kernels import pin_kernels
 
     pin_kernels()  # as the train stage does, before PyTorch is imported, so that the weights are equal
     from extras.why import why as verb
 
-    found = verb.why(item, run, step, top, prove)
+    found = verb.why(item, run, step, top, prove, anyway)
     show(found, as_json, verb.lines_of(found))

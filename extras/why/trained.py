@@ -11,11 +11,11 @@ import polars as pl
 import torch
 from pydantic import ValidationError
 
+from extras.why.alike import records_of
 from extras.why.learner import TreeLearner
 from extras.why.replay import Trajectory, rates_of, replay
-from ground.io import DataError, read_json, read_parquet
-from pathfinder.core.mixes import select, share_of
-from pathfinder.core.params import Train, load_params
+from ground.io import DataError, read_json
+from pathfinder.core.params import Train
 from pathfinder.core.prompts import Variant
 from pathfinder.core.records import SOFT_TREES, TREES
 from pathfinder.core.runs import Run
@@ -58,10 +58,17 @@ def settings_of(folder: Path) -> Train:
 
 def open_learner(run: Run, folder: Path, base: Path, train: Path) -> TreeLearner:
     """The records of the run in ``folder``, and the model that it was trained from."""
-    settings, params = settings_of(folder), load_params()
-    trees = read_parquet(train, SOFT_TREES if settings.soft_labels else TREES)
-    chosen = select(trees, share_of(params.mixes, run.mix), params.build.seed)
-    return learner_of(chosen, base, variant_of(folder), settings)
+    settings = settings_of(folder)
+    trees = records_of(run, train, SOFT_TREES if settings.soft_labels else TREES)
+    return learner_of(trees, base, variant_of(folder), settings)
+
+
+def open_reader(folder: Path) -> tuple[Any, Prompter]:
+    """The trained network in ``folder``, and its prompter."""
+    opened = open_model(folder)
+    network: Any = load_model(opened, where="cpu")
+    use_trees(network)
+    return network, Prompter(load_tokenizer(opened.files), variant_of(folder))
 
 
 def learner_of(trees: pl.DataFrame, base: Path, variant: Variant, settings: Train) -> TreeLearner:
@@ -109,7 +116,6 @@ def repeat(learner: TreeLearner, settings: Train, folder: Path, on_step: Callabl
 
 def distance(learner: TreeLearner, trajectory: Trajectory, folder: Path) -> float:
     """The largest difference between a final weight and the same weight of the model in ``folder``."""
-    trained: Any = load_model(open_model(folder), where="cpu")
-    use_trees(trained)
+    trained, _ = open_reader(folder)
     other = torch.cat([p.detach().reshape(-1) for p in trained.parameters()])
     return float((other - trajectory.final).abs().max()) if len(other) == len(trajectory.final) else float("inf")

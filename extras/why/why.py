@@ -10,34 +10,42 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ground.io import DataError, digest_of, parse_json, read_json, sha256_file, write_json
+from ground.io import DataError, digest_of, parse_json, read_json, read_jsonl, sha256_file, write_json
 from pathfinder.benchmarks.readers import ProcessBenchItem, read_processbench
 from pathfinder.core.labels import STEP_LABELS
 from pathfinder.core.runs import parse_run
 
-STATE = Path(".pathfinder/why")
-MODELS, BENCHMARK = Path("models"), Path("artifacts/raw/processbench")
+STATE, PREDICTIONS = Path(".pathfinder/why"), Path("artifacts/predictions/processbench")
+MODELS, METRICS, BENCHMARK = Path("models"), Path("metrics/train"), Path("artifacts/raw/processbench")
 BASE, TRAIN = Path("artifacts/raw/models/base"), Path("artifacts/train/train.parquet")
 ESTIMATOR = "derivative of the whole training run with respect to each record's weight (MAGIC, AdamW)"
 _VERSION = 1
 _SUGGESTIONS = 5
 PLAUSIBLE = 2.0
 """Nats. A larger score for one record is a sign that the training amplifies small changes without bound."""
+LONGEST = 0.02
+"""The sum of the learning rates of all steps. AdamW moves a weight by at most about the rate in a step, so the sum
+bounds its way. After a longer way, the trainings that were measured amplified small changes (README.md)."""
 REMOVED_SHARE = 0.05
 """The share of the records that a proof removes."""
 
 
-def why(name: str, run: str = "full", step: int | None = None, top: int = 10, prove: bool = False) -> dict[str, Any]:
+def why(
+    name: str, run: str = "full", step: int | None = None, top: int = 10, prove: bool = False, anyway: bool = False
+) -> dict[str, Any]:
     """The explanation of a run's decision on a ProcessBench item, a JSON value.
 
     ``step`` counts from 0; by default it is the step that decides the item's verdict. ``prove`` trains twice more,
-    without the records that support the decision most and without as many others.
+    without the records that support the decision most and without as many others. A training that is too long for
+    scores is not repeated, except with ``anyway`` or ``prove``: the similar training steps are named instead.
     Raises ``DataError`` for an unknown item or step, and if the run's training cannot be repeated here.
     """
     item = item_named(name)
     if step is not None and not 0 <= step < len(item.steps):
         raise DataError(f"{name}: no step {step}; its steps are 0 to {len(item.steps) - 1}")
     folder = MODELS / parse_run(run).name
+    if not (prove or anyway) and (way := _way(folder)) > LONGEST:
+        return _without_scores(item, run, folder, step, top, way)
     answer = _answer(item, run, folder, step)
     sign = 1 if answer["decision"]["log_odds"] >= 0 else -1
     scores = {identity: sign * value for identity, value in answer["derivatives"].items()}
@@ -94,32 +102,102 @@ def _answer(item: ProcessBenchItem, run: str, folder: Path, step: int | None) ->
     return dict(read_json(path))
 
 
+def _way(folder: Path) -> float:
+    """The sum of the learning rates of a run's training; 0 if the log of the training is not here."""
+    path = METRICS / f"{folder.name}_log.json"
+    return sum(float(row["learning_rate"]) for row in read_json(path)) if path.exists() else 0.0
+
+
+def _without_scores(
+    item: ProcessBenchItem, run: str, folder: Path, step: int | None, top: int, way: float
+) -> dict[str, Any]:
+    """The decision, and the training steps that resemble the step: all that is known without a score."""
+    from extras.why.alike import alike, records_of
+
+    decision = _predicted(item, folder, step)
+    if decision is None:
+        from extras.why.trained import open_reader
+
+        _, decision = _decision(*open_reader(folder), item, step)
+    labels = {name: value >= 0.5 for name, value in decision["labels"].items()}
+    labels["correctness"] = decision["verdict"] == "correct"
+    found = alike(decision["text"], records_of(parse_run(run), TRAIN), labels, top)
+    return {
+        "item": {"subset": item.subset, "id": item.id, "first error": item.label},
+        "run": run,
+        "decision": decision,
+        "records": found.records,
+        "strongest score": None,
+        "reliable": False,
+        "supports": [],
+        "opposes": [],
+        "estimator": {"method": ESTIMATOR, "largest difference of a repeated weight": None},
+        "measured": measured(),
+        "refused": f"the learning rates of this training add up to {way:.3f}, more than {LONGEST:g}: it amplifies "
+        "small changes too much for scores of single records",
+        "nearest": [_described(*each) for each in found.nearest],
+        "same kind": [_described(*each) for each in found.same_kind],
+        "records of this kind": found.kind,
+    }
+
+
+def _predicted(item: ProcessBenchItem, folder: Path, step: int | None) -> dict[str, Any] | None:
+    """The decision as the evaluation wrote it, without log-odds; ``None`` if it did not read the item."""
+    path = PREDICTIONS / f"{folder.name}.jsonl"
+    rows = [row for _, row in read_jsonl(path)] if path.exists() else []
+    row: dict[str, Any] = next(
+        (row for row in rows if (row["subset"], row["id"]) == (item.subset, item.id)), {"steps": []}
+    )
+    rewards = [each["reward"] for each in row["steps"]]
+    if len(rewards) != len(item.steps) or None in rewards:
+        return None
+    wrong = next((n for n, reward in enumerate(rewards) if reward < 0.5), rewards.index(min(rewards)))
+    at = wrong if step is None else step
+    labels = {name: row["steps"][at].get(name) for name in STEP_LABELS}
+    return {
+        "step": at,
+        "text": item.steps[at],
+        "verdict": "correct" if rewards[at] >= 0.5 else "incorrect",
+        "reward": rewards[at],
+        "labels": {name: value for name, value in labels.items() if value is not None},
+        "log_odds": None,
+    }
+
+
+def _decision(network: Any, prompter: Any, item: ProcessBenchItem, step: int | None) -> tuple[Any, dict[str, Any]]:
+    """The step that is explained, laid out, and the network's decision about it, a JSON value."""
+    from extras.why.decision import decisive, rewards, step_of
+    from pathfinder.core.steps import Solution
+
+    solution = Solution(item.id, item.problem, item.steps)
+    laid_out = [step_of(prompter, solution, number) for number in range(len(item.steps))]
+    found = rewards(network, prompter, laid_out)
+    at = decisive(found) if step is None else step
+    return laid_out[at], {
+        "step": at,
+        "text": item.steps[at],
+        "verdict": "correct" if found[at].is_correct else "incorrect",
+        "reward": found[at].reward,
+        "labels": found[at].labels,
+        "log_odds": found[at].log_odds,
+    }
+
+
 def _explain(item: ProcessBenchItem, run: str, folder: Path, step: int | None) -> dict[str, Any]:
-    from extras.why.decision import decisive, output_gradient, rewards, step_of
+    from extras.why.decision import output_gradient
     from extras.why.trained import distance, open_learner, repeat, settings_of
     from extras.why.unroll import unroll
     from ground.progress import Progress
-    from pathfinder.core.steps import Solution
 
     learner = open_learner(parse_run(run), folder, BASE, TRAIN)
     with Progress("why", 2 * learner.steps, "optimiser steps") as progress:
         trajectory = repeat(learner, settings_of(folder), folder, progress.advance)
         learner.set(trajectory.final)
-        solution = Solution(item.id, item.problem, item.steps)
-        laid_out = [step_of(learner.prompter, solution, number) for number in range(len(item.steps))]
-        found = rewards(learner.network, learner.prompter, laid_out)
-        at = decisive(found) if step is None else step
-        gradient = output_gradient(learner.network, learner.prompter, laid_out[at])
+        explained, decision = _decision(learner.network, learner.prompter, item, step)
+        gradient = output_gradient(learner.network, learner.prompter, explained)
         (derivatives,) = unroll(learner, trajectory, [gradient], len(learner.ids), progress.advance)
     return {
-        "decision": {
-            "step": at,
-            "text": item.steps[at],
-            "verdict": "correct" if found[at].is_correct else "incorrect",
-            "reward": found[at].reward,
-            "labels": found[at].labels,
-            "log_odds": found[at].log_odds,
-        },
+        "decision": decision,
         "difference": distance(learner, trajectory, folder),
         "derivatives": dict(zip(learner.ids, derivatives.tolist(), strict=True)),
     }
@@ -173,11 +251,15 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
     decision, item = found["decision"], found["item"]
     labels = ", ".join(f"{name} {value:.3f}" for name, value in decision["labels"].items())
     yield f"{item['subset']} {item['id']}, step {decision['step']}: {' '.join(decision['text'].split())}"
+    odds = "" if decision["log_odds"] is None else f", log-odds {decision['log_odds']:+.2f}"
     truth = "no error" if item["first error"] == -1 else f"first error at step {item['first error']}"
     yield (
         f"{found['run']} calls it {decision['verdict']}: reward {decision['reward']:.3f}"
-        f"{f' ({labels})' if labels else ''}, log-odds {decision['log_odds']:+.2f}; the benchmark says {truth}"
+        f"{f' ({labels})' if labels else ''}{odds}; the benchmark says {truth}"
     )
+    if "refused" in found:
+        yield from _similar(found)
+        return
     if not found["reliable"]:
         yield ""
         yield (
@@ -201,6 +283,17 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
                 f"trained again {title} {found['proof']['removed records']}: {after['verdict']}, reward "
                 f"{after['reward']:.3f}, log-odds {after['log_odds']:+.2f}"
             )
+
+
+def _similar(found: dict[str, Any]) -> Iterator[str]:
+    from ground.show import table
+
+    yield from ("", f"No scores: {found['refused']} (extras/why/README.md). `--anyway` computes them, in minutes.")
+    kind = f"{found['records of this kind']:,} records with the labels of this decision"
+    for key, title in (("nearest", f"{found['records']:,} training records"), ("same kind", kind)):
+        yield from ("", f"the most similar steps of {title}:{'' if found[key] else ' none shares three words'}")
+        yield from table([{**_row(record), "score": f"{record['score']:.2f}"} for record in found[key]])
+    yield from ("", "score: the share of common runs of three words. Similar steps need not be causes of the decision.")
 
 
 def _row(record: dict[str, Any]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def as_markdown(summary: dict[str, Any]) -> list[str]:
         *rows,
         "",
         f"Removing the named records flips {_times(summary['factor'])} times as many decisions as removing as many at "
-        "random. The interval resamples decisions and random removals.",
+        f"random. The interval resamples decisions and random removals. It flips {_noise(flipped)}.",
         "",
         "Removing the named records was estimated to move the log-odds by "
         f"{named['mean change, predicted']:+.2f} nats in the direction of the decision, and moved them by "
@@ -159,6 +159,16 @@ def _factor(own: _Numbers, random: _Numbers) -> dict[str, Any]:
     return {"value": float(own.mean() / share), "interval": [float(low), float(high)]}
 
 
+def _noise(flipped: dict[str, Any]) -> str:
+    """How the named removals compare with what flips decisions near the boundary anyway."""
+    order, others = flipped["another order of the same records"]["share"], flipped["named for other decisions"]["share"]
+    named = flipped["named"]["share"]
+    return (
+        f"{named / max(order, 1e-9):.1f} times as many as another order of the same records, and "
+        f"{named / max(others, 1e-9):.1f} times as many as the records named for another decision"
+    )
+
+
 def _in_short(summary: dict[str, Any]) -> str:
     flipped = summary["flipped"]
     scores = [
@@ -169,5 +179,5 @@ def _in_short(summary: dict[str, Any]) -> str:
         f"on {summary['decisions']} held-out decisions of a model trained on {summary['about']['records']} records, "
         f"training without the {summary['removed']} named records flips {100 * flipped['named']['share']:.0f} %, "
         f"without as many random ones {100 * flipped['random']['share']:.1f} %: {_times(summary['factor'])} times as "
-        f"many{''.join(scores)}"
+        f"many, but only {_noise(flipped)}{''.join(scores)}"
     )

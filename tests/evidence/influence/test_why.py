@@ -19,7 +19,7 @@ from extras.why.decision import output_gradient, rewards, step_of
 from extras.why.learner import TreeLearner
 from extras.why.replay import rates_of, replay
 from extras.why.unroll import unroll
-from ground.io import DataError, write_parquet
+from ground.io import DataError, write_json, write_jsonl, write_parquet
 from pathfinder.benchmarks.readers import read_processbench
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.records import TRAJECTORIES, TREES
@@ -208,6 +208,40 @@ def test_scores_that_no_record_can_have_are_reported_as_unreliable(
     found = verb.why("gsm8k-0", step=1)
     assert not found["reliable"]
     assert "do not use these scores" in "\n".join(verb.lines_of(found))
+
+
+def test_a_training_that_is_too_long_names_similar_steps_at_once(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import shutil
+
+    shutil.copytree(trained, tmp_path / "long", ignore=shutil.ignore_patterns(".pathfinder"))
+    monkeypatch.chdir(tmp_path / "long")
+    write_json(Path("metrics/train/full_log.json"), [{"learning_rate": 0.01}] * 3)
+    monkeypatch.setattr("extras.why.trained.repeat", None)
+    found = checked("why", ask("gsm8k-0", "--step", "0", "--json").stdout)
+    assert "add up to 0.030, more than 0.02" in found["refused"]
+    assert (found["supports"], found["opposes"], found["strongest score"], found["reliable"]) == ([], [], None, False)
+    steps = [record["step"] for record in found["nearest"][:4]]
+    assert steps == [RULE, RULE, RULE, "buys 2, so 5 + 2 = 7"]
+    assert [record["score"] == 1 for record in found["nearest"][:4]] == [True, True, True, False]
+    row = {"math": 0.1, "consistency": 0.9, "error_free": None, "reward": 0.2}
+    prediction = {"subset": "gsm8k", "id": "gsm8k-0", "steps": [row, {**row, "math": 0.9, "reward": 0.9}]}
+    write_jsonl(Path("artifacts/predictions/processbench/full.jsonl"), [prediction])
+    monkeypatch.setattr("extras.why.trained.open_reader", None)
+    found = verb.why("gsm8k-0")
+    decision = found["decision"]
+    assert (decision["step"], decision["verdict"], decision["log_odds"]) == (0, "incorrect", None)
+    assert decision["labels"] == {"math": 0.1, "consistency": 0.9}
+    assert found["records of this kind"] == 3
+    assert {record["step"] for record in found["same kind"]} == {RULE}
+    text = "\n".join(verb.lines_of(found))
+    assert "No scores: the learning rates" in text
+    assert "Similar steps need not be causes" in text
+    assert Path(".pathfinder/why").exists() is False
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path / "long")
+    assert verb.why("gsm8k-0", step=0, anyway=True)["supports"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""The training steps that resemble a step: all that can be said about a decision whose training is not repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from ground.io import read_parquet
+from pathfinder.core.labels import STEP_LABELS
+from pathfinder.core.mixes import select, share_of
+from pathfinder.core.params import load_params
+from pathfinder.core.runs import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Alike:
+    """The number of records, and of those with the same labels; in both, ids with their similarity, best first."""
+
+    records: int
+    kind: int
+    nearest: list[tuple[str, float]]
+    same_kind: list[tuple[str, float]]
+
+
+def records_of(run: Run, train: Path, schema: dict[str, Any] | None = None) -> pl.DataFrame:
+    """The trees that a run learns from; with ``schema``, a different file is refused."""
+    params = load_params()
+    trees = pl.read_parquet(train) if schema is None else read_parquet(train, schema)
+    return select(trees, share_of(params.mixes, run.mix), params.build.seed)
+
+
+def alike(step: str, trees: pl.DataFrame, labels: Mapping[str, bool], top: int) -> Alike:
+    """The ``top`` records with the most similar step, among all and among those with the same labels.
+
+    The similarity is the share of common runs of three words and signs, from 0 to 1; steps that share none are left
+    out. Labels that a record lacks count as equal.
+    """
+    from pathfinder.data.overlap import jaccard, shingles
+
+    own, found = shingles(step), list[tuple[str, float, bool]]()
+    for branch in trees["branches"].explode():
+        values = {name: branch.get(name) for name in labels if name in STEP_LABELS}
+        is_kind = all(value is None or (value >= 0.5) == labels[name] for name, value in values.items())
+        found.append((branch["id"], jaccard(own, shingles(branch["step"])), is_kind))
+    ranked = [(name, value) for name, value, _ in sorted(found, key=lambda row: (-row[1], row[0])) if value]
+    kind = {name for name, _, is_kind in found if is_kind}
+    return Alike(len(found), len(kind), ranked[:top], [row for row in ranked if row[0] in kind][:top])
