@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,11 @@ def way_forward(text: str, root: Path, revision: str | None = None) -> dict[str,
 
 def _figures(files: Files, made: Mapping[str, int]) -> list[dict[str, Any]]:
     """The figures that are made of one of the paths, each with the fewest stages between; -1 is the path itself."""
-    if not SETTINGS.tables or (files.revision is None and not (files.root / SETTINGS.tables).exists()):
-        return []
+    tables: Any = {}
+    with suppress(DataError):  # not made yet, or in no store of this machine
+        tables = files.value(SETTINGS.tables) if SETTINGS.tables else {}
     found = []
-    for pointer, origin in origins_of(files.value(SETTINGS.tables)).items():
+    for pointer, origin in origins_of(tables).items():
         sources = {place.partition("#")[0] for place in (*origin["of"], *origin.get("interval", ()))}
         near = [n for out, n in made.items() if any(history.overlap(out, source) for source in sources)]
         if near:

@@ -58,7 +58,7 @@ def find(text: str, root: Path) -> dict[str, Any]:
         wanted, tracked = {text}, []
     else:
         raise DataError(
-            f"{text}: no such file, and neither the beginning of a digest (at least 6 of 0-9 and a-f) nor KEY=VALUE"
+            f"{text}: no such file, not the beginning of a digest (at least 6 of 0-9 and a-f), and not KEY=VALUE"
         )
     stages = history.read_lock(root)
     rows = [row for record in _records(root, wanted) for row in _of_record(record)]

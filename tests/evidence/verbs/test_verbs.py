@@ -16,6 +16,7 @@ from evidence.__main__ import app
 from evidence.dvc.stores import EVIDENCE
 from evidence.record.reading import PUBLISHED, known_records, read_records
 from evidence.record.signing import KEY_FILE, own_key, public_pem
+from evidence.verbs.downwards import way_forward
 from evidence.verbs.every_commit import check_all_commits
 from evidence.verbs.finding import find
 from evidence.verbs.upwards import text_of, way_back
@@ -24,7 +25,7 @@ from ground.io import DataError, sha256_file, write_json
 from tests.evidence.verbs.conftest import git
 
 cli = CliRunner()
-VERBS = ("list", "view", "up", "find", "diff", "check", "replay")
+VERBS = ("list", "view", "up", "down", "find", "diff", "check", "replay")
 
 
 def test_stages_and_outs_are_those_of_the_lock(twice: Path) -> None:
@@ -157,6 +158,22 @@ def test_up_follows_the_origins_of_a_figure_and_makes_it_again(project: Path) ->
         way_back("tables.json#/tables/x", project)
 
 
+def test_down_names_the_stages_the_outs_and_the_figures_behind_a_file(project: Path) -> None:
+    origins = {"loss": {"how": "copy", "of": ["metrics/train/full.json#/loss"]}}
+    write_json(project / "reports/tables.json", {"results": [{"origins": origins}]})
+    found = way_forward("data/corpus/one.txt", project)
+    rows = [(row["stage"], row["stages between"], row["reads"]) for row in found["stages"]]
+    corpus = "artifacts/raw/corpus"
+    assert rows == [("download", 0, "data"), ("train@full", 1, corpus), ("train@plain", 1, corpus)]
+    assert found["figures"] == [{"figure": "reports/tables.json#/results/0/loss", "stages between": 2}]
+    assert [row["stage"] for row in way_forward("pathfinder/mixing", project)["stages"]] == [
+        "train@full",
+        "train@plain",
+    ]
+    with pytest.raises(DataError, match="models/full: no stage reads it"):
+        way_forward("models/full", project)
+
+
 def test_the_locks_of_all_commits_are_compared_with_the_records(twice: Path, tmp_path: Path) -> None:
     checked = check_all_commits(twice)
     assert [(one.stages, one.recorded, one.attested) for one in checked] == [(3, 3, 3), (3, 3, 3)]
@@ -205,6 +222,9 @@ def test_every_verb_has_help_and_json(verb: str) -> None:
         ["up", "models/full"],
         ["up", "metrics/train/full.json@HEAD~2#/loss"],
         ["find", "models/full"],
+        ["find", "train.rate=*"],
+        ["down", "data"],
+        ["down", "data", "--at", "HEAD~2"],
         ["diff", "HEAD~2", "HEAD"],
         ["check", "--all-commits"],
         ["check"],
