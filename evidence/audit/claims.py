@@ -259,6 +259,15 @@ def differing(key: str, values: tuple[Any, ...]) -> Iterator[tuple[str, tuple[An
         yield key, values
 
 
+def comparable(*given: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Two environments with the digests of those packages of which both have the same version and a digest."""
+    wheels, versions = ([each.get(key, {}) for each in given] for key in ("wheels", "packages"))
+    shared = {n for n in wheels[0] if n in wheels[1] and versions[0].get(n) == versions[1].get(n)}
+    kept = ({name: each[name] for name in shared} for each in wheels)
+    edited = (each.get("edited_files", {}) for each in given)
+    return tuple(e | {"wheels": w, "edited_files": f} for e, w, f in zip(map(dict, given), kept, edited, strict=True))
+
+
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

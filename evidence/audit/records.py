@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from evidence.audit.claims import differing
+from evidence.audit.claims import comparable, differing
 from evidence.audit.findings import Finding
 from evidence.audit.workspace import Workspace
 from evidence.dvc.history import Locked
@@ -31,6 +31,7 @@ from evidence.record.signing import (
     verify,
 )
 from evidence.record.statement import HEAD, PAYLOAD_TYPE, RECEIPT_TYPE, byproducts, is_about
+from evidence.record.wheels import may_be_sound
 from evidence.settings import FILE
 from evidence.settings.forms import parsed
 from ground.io import DataError, parse_json, sha256_file
@@ -69,9 +70,10 @@ def unreproducible(stage: Locked, records: list[Record]) -> Iterator[Finding]:
         differ = [path for path, md5 in stage.outs.items() if other.outputs.get(path) != md5]
         if not differ:
             continue
-        parts = ("environment", "journals")
-        ours, theirs = ({part: record.content.get(part, {}) for part in parts} for record in (attested, other))
-        facts = list(differing("", (ours, theirs)))
+        environments = comparable(*(record.content.get("environment", {}) for record in (attested, other)))
+        journals = (record.content.get("journals", {}) for record in (attested, other))
+        parts = ({"environment": e, "journals": j} for e, j in zip(environments, journals, strict=True))
+        facts = list(differing("", tuple(parts)))
         known = "; ".join(f"{key} {one!r} and {two!r}" for key, (one, two) in facts) or "nothing else differs"
         yield Finding(
             stage.name,
@@ -103,13 +105,20 @@ def tampered_journals(stage: Locked, records: list[Record], root: Path) -> Itera
 
 
 def around(record: Record, stage: Locked) -> Iterator[Finding]:
-    """The materials of the attesting run that no dependency of the stage covers: foreign modules and other packages."""
+    """The materials of the attesting run that no dependency covers: foreign modules, other packages, edited files."""
     for name in record.content.get("unlisted_modules", {}):
         message = "the run loaded this module, which is neither in the code of the stage nor in the environment"
         yield Finding(name, message, stages=(stage.name,))
     for name, (installed, pinned) in record.content.get("unlocked_packages", {}).items():
         message = f"the run had {name} {installed or 'not installed'}, the lock pins {pinned}"
         yield Finding(LOCKS, message, "note", (stage.name,))
+    for name, (stated, found) in record.content["environment"].get("edited_files", {}).items():
+        if stated is not None:
+            message = f"the run loaded this file of a package with sha256 {found}, its RECORD has {stated}"
+            yield Finding(name, message, stages=(stage.name,))
+        else:
+            message = f"Python ran this file (sha256 {found}), which belongs to no installed package"
+            yield Finding(name, message, "note" if may_be_sound(name) else "error", (stage.name,))
 
 
 def entered_records(root: Path, stage: str) -> list[Record]:

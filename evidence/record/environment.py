@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from evidence.record.wheels import edited_files, installed_wheels
 from evidence.settings import PREFIX
 from ground.io import sha256_file, text_digest
 
@@ -56,6 +57,8 @@ def describe_environment() -> dict[str, Any]:
         "cuda": _cuda(),
         "variables": {name: _value(os.environ[name]) for name in sorted(os.environ) if _is_kept(name)},
         "packages": installed_packages(),
+        "wheels": installed_wheels(),
+        "edited_files": edited_files(),
     }
 
 

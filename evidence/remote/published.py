@@ -108,7 +108,8 @@ class Published:
     """The evidence in one remote.
 
     ``chain`` reads it; then ``entries`` are the entries whose chain and manifest are sound, and ``records`` those that
-    they name. ``void`` are the manifests of unsigned entries that a trusted key declared void.
+    they name. ``void`` are the manifests of unsigned entries that a trusted key declared void, and ``digests`` the
+    sha256 of each entry by its number.
     """
 
     def __init__(self, root: Path, objects: Objects, keys: Mapping[str, bytes]) -> None:
@@ -119,7 +120,7 @@ class Published:
         self._manifests = {path.stem: path for path in sorted(self.folder.glob("manifests/[!.]*.json"))}
         self.entries: list[Entry] = []
         self.void: list[Manifest] = []
-        self._digests: dict[int, str] = {}
+        self.digests: dict[int, str] = {}
         self._read: set[tuple[str, str, str | None]] = set()
         try:
             ledger = read_ledger(root) or ()
@@ -157,7 +158,7 @@ class Published:
                 yield Finding(where, message)
                 return
             used.add(entry.manifest)
-            previous = self._digests[number] = hashlib.sha256(raw).hexdigest()
+            previous = self.digests[number] = hashlib.sha256(raw).hexdigest()
             manifest = yield from self._manifest(entry.manifest, where)
             if manifest is not None and (yield from self._is_void(raw, previous, number, where)):
                 self.void.append(manifest)
@@ -290,7 +291,7 @@ class Published:
             else:
                 yield from self._not_entered(manifests)
         for seen in (seen for address, seen in all_seen.items() if names_store(address, store, self.root)):
-            if self._digests.get(seen.number) != seen.entry:
+            if self.digests.get(seen.number) != seen.entry:
                 message = (
                     f"entry {seen.number} is not the one that this machine has seen: the log was cut or written anew"
                 )

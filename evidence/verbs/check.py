@@ -32,6 +32,7 @@ from evidence.record.ledger import RECORDS
 from evidence.record.reading import Record
 from evidence.remote.published import SEEN, SENT, Published, without_store
 from evidence.remote.reading import FarRemotes, Remote
+from evidence.remote.witness import compared
 from evidence.settings import SETTINGS, STATE
 from ground.io import DataError
 from ground.progress import Progress
@@ -135,6 +136,7 @@ def check(
     strict: bool = False,
     keys: Iterable[Path] = (),
     remote: Remote = "no",
+    testimony: str = "",
 ) -> Report:
     """Check ``path`` and everything it depends on, or every stage of dvc.yaml and every ``.dvc`` file.
 
@@ -143,9 +145,10 @@ def check(
     source files with the sha256 in the manifest; the log of each remote with itself; signatures with the trusted keys,
     to which ``keys`` adds files. With ``strict``, a stage without a record that a trusted key signed is an error;
     without it, only a record that no trusted key signed next to one that has such a signature.
-    ``remote`` says how to read remotes on other machines: not, by their listing, or every byte. Raises ``DataError``
-    if a file that defines the history is missing or broken, or does not contain ``path``, and ``TransientError`` if a
-    remote does not answer.
+    ``remote`` says how to read remotes on other machines: not, by their listing, or every byte. ``testimony`` is the
+    place with the notes of a witness, with which the ledger and the logs are compared. Raises ``DataError`` if a file
+    that defines the history is missing or broken, or does not contain ``path``, and ``TransientError`` if a remote does
+    not answer.
     """
     refuse_pipes([root / name for name in (RECORDS, SETTINGS.keys, SETTINGS.locks, ".dvc")])
     refuse_pipes(path for folder in (root, root / STATE) for path in folder.glob("*") if not path.is_dir())
@@ -153,7 +156,7 @@ def check(
     known = expected.with_missing(locked, pipeline)
     chosen = known if path is None else history.ancestors(known, Path(path).as_posix())
     present = {name: stage for name, stage in chosen.items() if name in locked}
-    checker = _Checker(root, present, locked, strict, trusted_keys(root, keys), remote)
+    checker = _Checker(root, present, locked, strict, trusted_keys(root, keys), remote, testimony)
     findings = [*planted_keys(checker.workspace), *expected.missing(chosen, locked, pipeline)]
     findings += expected.misplaced(pipeline)
     findings += expected.without_origin(chosen, pipeline, checker.workspace)
@@ -184,6 +187,7 @@ class _Checker:
         strict: bool,
         keys: dict[str, bytes],
         remote: Remote,
+        testimony: str,
     ) -> None:
         self.root, self.chosen, self.locked, self.strict, self.keys = root, chosen, locked, strict, keys
         self.workspace = Workspace(root)
@@ -197,6 +201,8 @@ class _Checker:
         remotes = [each for each in self.objects if each.store.name != "cache"]
         self.published = [Published(root, each, keys) for each in remotes] + self.far.published
         self.read = ["workspace", *(_title(store) for store, folder in here if folder.is_dir()), *self.far.read]
+        self.testimony = testimony
+        self.read += [f"witness {testimony}"] if testimony else []
         self.not_read = [f"{_title(store)} (no folder {folder})" for store, folder in here if not folder.is_dir()]
         far = [store for store in self.stores if store.folder is None] if remote == "no" else []
         self.not_read += [f"{_title(store)} ({store.address})" for store in far]
@@ -232,6 +238,10 @@ class _Checker:
         yield from evidence
         yield from without_store(self.root, self.stores)
         yield from self.far.findings(self.chosen, self.records)
+        if self.testimony:
+            runners = {key for keys in self.signers.values() for key in keys}
+            read = [each for each in self.published if each.has_objects or self.far.remote != "no"]
+            yield from compared(self.root, self.testimony, self.keys, runners, read)
 
     def _stage(self, stage: Locked) -> Iterator[Finding]:
         records = self.records[stage.name]

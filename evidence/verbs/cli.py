@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -15,6 +15,9 @@ from evidence.verbs.elsewhere import rooted
 from ground.io import DataError, PathfinderError
 from ground.show import AsJson, show, table
 from ground.text import printable
+
+if TYPE_CHECKING:
+    from evidence.remote.reading import Remote
 
 app = typer.Typer()
 At = Annotated[str | None, typer.Option("--at", metavar="REV", help="A git revision (default: the project's files).")]
@@ -26,6 +29,11 @@ Target = Annotated[
         autocompletion=completion.outs,
     ),
 ]
+
+
+def _place(text: str) -> str:
+    """A store's address, or a folder from here: ``--root`` changes the folder."""
+    return text if not text or "://" in text else str(Path(text).absolute())
 
 
 @app.command()
@@ -43,6 +51,9 @@ def check(
     full: Annotated[
         bool, typer.Option("--full", help="Like --remote, but read every byte there; an interrupted check resumes.")
     ] = False,
+    witness: Annotated[
+        str, typer.Option(metavar="PLACE", help="Compare with the notes of a witness there, too.", parser=_place)
+    ] = "",
     all_commits: Annotated[
         bool, typer.Option("--all-commits", help="Check the lock of every commit against the records instead.")
     ] = False,
@@ -55,15 +66,14 @@ def check(
     from evidence.verbs import check
 
     if all_commits:
-        if path or strict or remote or full:
+        if path or strict or remote or full or witness:
             message = "takes no path and only --key and --json: it reads locks and records, no outs or remotes"
             raise typer.BadParameter(message, param_hint="--all-commits")
         check_commits(key or (), as_json)
         return
     try:
-        report = check.check(
-            path, strict=strict, keys=key or (), remote="full" if full else "quick" if remote else "no"
-        )
+        how: Remote = "full" if full else "quick" if remote else "no"
+        report = check.check(path, strict=strict, keys=key or (), remote=how, testimony=witness)
     except (PathfinderError, OSError) as error:
         print(f"error: could not check: {printable(str(error))}", file=sys.stderr)
         report = check.Report(unreadable=str(error))
@@ -78,6 +88,23 @@ def fetch(as_json: AsJson = False) -> None:
 
     lines = mirror.fetch(Path()) or ["no remote is on another machine; check reads the others in place"]
     show(lines, as_json, lines)
+
+
+@app.command()
+def witness(
+    place: Annotated[
+        str,
+        typer.Argument(help="A folder of another repository, or s3://BUCKET/PREFIX with object lock.", parser=_place),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Sign what the ledger and the logs hold now, as a second party with a key of its own."""
+    from evidence.remote.witness import observe
+
+    note = observe(Path(), place)
+    logs = {name: head.number for name, head in note.logs.items()}
+    lines = note.ledger.number if note.ledger else 0
+    show({"place": place, "note": note.number, "time": note.time, "ledger": lines, "logs": logs}, as_json)
 
 
 @app.command()

@@ -13,7 +13,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from evidence.audit.claims import NONE, differing
+from evidence.audit.claims import NONE, comparable, differing
 from evidence.audit.findings import listed
 from evidence.audit.records import records_of
 from evidence.dvc import history
@@ -31,7 +31,7 @@ from ground.io import DataError, PathfinderError
 from ground.settings import read_yaml
 from ground.show import counted
 
-_WHILE_RUNNING = ("torch", "cuda", "variables")
+_WHILE_RUNNING = ("torch", "cuda", "variables", "edited_files")
 """Facts of an environment that only a running stage knows."""
 Records = Callable[[str], list[Record]]
 """The records of a stage by its name."""
@@ -121,6 +121,8 @@ NAMES = {
     "cuda": "GPU",
 }
 """The facts of an environment that have a title of their own."""
+_GROUPS = {"variables.": "variable", "wheels.": "files of package", "edited_files.": "edited file"}
+"""What the facts of a group are, by the beginning of their names."""
 _NO_INPUTS = (FLOW_RUN,)
 """Variables that name a run and cannot change its result."""
 
@@ -202,7 +204,7 @@ def _environment(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator
     groups = {key for each in (ours, theirs) for key, value in each.items() if isinstance(value, Mapping)}
     rest = [
         {key: value or {} if key in groups else value for key, value in each.items() if key != "packages"}
-        for each in (ours, theirs)
+        for each in comparable(ours, theirs)
     ]
     for name, (old, new) in differing("", tuple(rest)):
         if name.removeprefix("variables.") in _NO_INPUTS:
@@ -211,7 +213,9 @@ def _environment(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator
             flags = [set(str(each or "").split()) for each in (old, new)]
             old, new = (" ".join(sorted(flags[at] - flags[1 - at])) or NONE for at in (0, 1))
         title = next((t for key, t in NAMES.items() if name == key or name.startswith(f"{key}.")), name)
-        yield Change("environment", title.replace("variables.", "variable "), plain(old), plain(new))
+        for group, noun in _GROUPS.items():
+            title = f"{noun} {title.removeprefix(group)}" if title.startswith(group) else title
+        yield Change("environment", title, plain(old), plain(new))
 
 
 def _journals(left: Record, right: Record) -> Iterator[Change]:
