@@ -8,7 +8,6 @@ import json
 import re
 import signal
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -22,6 +21,7 @@ import pytest
 from flows import server, tasks
 from tests.flows.conftest import Project
 from tests.flows.watch import alive, soon, wait_for, working_in
+from tests.support import warm
 from tests.support.verbs import checked
 
 pytestmark = pytest.mark.slow
@@ -88,7 +88,7 @@ def count(project: Project, number: int) -> None:
 def states_by_json(project: Project, code: int, *words: str) -> tuple[dict[str, str], str]:
     """The state of each stage in the document of a run with ``--json``, and what the run wrote on standard error."""
     run = [sys.executable, "-m", "flows.reproduce", "--json", *words]
-    done = subprocess.run(run, cwd=project.root, env=project.environment, capture_output=True, text=True)
+    done = warm.run(run, cwd=project.root, env=project.environment, capture_output=True, text=True)
     assert done.returncode == code, done.stderr
     return {stage["name"]: stage["state"] for stage in checked("run", done.stdout)["stages"]}, done.stderr
 
@@ -129,7 +129,7 @@ def test_the_database_of_the_server_does_not_grow_after_its_days(
     told[kept] = str(days * 24 * 3600)
     command = [sys.executable, "-m", "tests.support.nights", str(path), "2", str(nights)]
     environment = first.project.environment | told
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    done = warm.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     sizes, runs = zip(*json.loads(done.stdout), strict=True)
     assert runs[: days - 1] == tuple(range(3, 2 * days + 1, 2)), "nothing is deleted before its time"
     assert set(runs[days:]) == {runs[days]}, "and everything after it"

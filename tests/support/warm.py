@@ -37,6 +37,7 @@ LIBRARIES = (
     *("torch._dynamo", "torch.distributed.run", "accelerate", "peft", "polars", "pydantic", "typer"),
     *("transformers.models.auto.tokenization_auto", "transformers.models.auto.modeling_auto"),
     *("transformers.models.qwen2.modeling_qwen2", "great_expectations", "dvc.repo", "dvc.cli", "dvc.commands.repro"),
+    *("prefect.flows", "prefect.tasks", "prefect.events", "prefect.artifacts", "prefect.assets", "prefect.futures"),
 )
 """Imported once; none of them may import the project."""
 _SOCKET = "TESTS_WARM_SOCKET"
@@ -245,12 +246,15 @@ def _become(
         for number, descriptor in zip(numbers, spare, strict=True):
             os.dup2(descriptor, number)
         os.closerange(_SPARE, 2 * _SPARE)
+        before = _prefect_variables()
         os.environ.clear()
         os.environ.update(environment)
         if _SOCKET in environment:
             subprocess.Popen = Popen  # type: ignore[assignment,misc]
         tempfile.tempdir = None  # TMPDIR decides again
         os.chdir(folder)
+        if before != _prefect_variables():
+            _read_settings()
         kind, program, *rest = words
         sys.argv = ["-c" if kind == "-c" else program, *rest]
         paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
@@ -265,6 +269,19 @@ def _become(
         sys.stderr.flush()
     finally:
         os._exit(status)
+
+
+def _prefect_variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("PREFECT_") or name == "HOME"}
+
+
+def _read_settings() -> None:
+    """Prefect reads its settings when it is imported."""
+    from prefect import context
+    from prefect.logging import configuration
+
+    context.refresh_global_settings_context()
+    configuration.setup_logging(incremental=False)
 
 
 def _execute(kind: str, program: str) -> int:
