@@ -86,7 +86,7 @@ def card(lineage: Lineage) -> str:
 
 
 def _parameters(run: Run) -> str:
-    rows = "\n".join(f"| {_cell(key)} | {_cell(text_of(value))} |" for key, value in sorted(run.params.items()))
+    rows = "\n".join(f"| {cell(key)} | {cell(text_of(value))} |" for key, value in sorted(run.params.items()))
     return f"## Parameters of the training\n\n| parameter | value |\n| --- | --- |\n{rows}\n\n"
 
 
@@ -98,9 +98,9 @@ def lineage_section(lineage: Lineage, target: str) -> str:
     run = _maker(lineage, target)
     signed = f"signed statement {run.statement.sha256}" if run.statement else "no signed statement"
     files = [file for out in run.outputs.values() for file in out.leaves() if history.overlap(target, file.path)]
-    rows = "\n".join(f"| {_cell(file.path)} | {file.size} | {file.sha256} |" for file in files if _is_listed(file.path))
+    rows = "\n".join(f"| {cell(file.path)} | {file.size} | {file.sha256} |" for file in files if _is_listed(file.path))
     sources = "\n".join(
-        f"- {_cell(name)}: {_cell(str(source['location']))}, {_cell(str(source['licence']))}"
+        f"- {cell(name)}: {cell(str(source['location']))}, {cell(str(source['licence']))}"
         for name, source in lineage.sources.items()
     )
     return (
@@ -134,5 +134,6 @@ def _data_sources(lineage: Lineage) -> list[tuple[str, dict[str, Any]]]:
     return [(name, source) for name, source in lineage.sources.items() if not name.startswith(SETTINGS.models)]
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
+    """A text as a cell of a table in Markdown."""
     return html.escape(text, quote=False).replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 if TYPE_CHECKING:
     from evidence.formats.lineage import Lineage
 
-Format = Literal["crate", "openlineage", "cyclonedx", "croissant", "card"]
+Format = Literal["crate", "openlineage", "cyclonedx", "croissant", "card", "documentation"]
 """The formats of ``export``."""
 
 
@@ -18,11 +18,13 @@ def exported(lineage: Lineage, form: Format, base: str = "") -> str:
     ``base`` is the address under which the project folder is published; only a crate has a use for it. Raises
     ``DataError`` if the format needs something that the history does not have.
     """
-    from evidence.formats import bom, crate, descriptions, openlineage
+    from evidence.formats import bom, crate, descriptions, documentation, openlineage
 
     match form:
         case "card":
             return descriptions.card(lineage)
+        case "documentation":
+            return documentation.documentation(lineage)
         case "openlineage":
             return "".join(f"{_json(event)}\n" for event in openlineage.events(lineage))
         case "crate":

@@ -1,4 +1,4 @@
-"""What a second party saw: the heads of this machine's ledger and of each remote's log, with the time.
+"""The notes of a second party: the heads of this machine's ledger and of each remote's log, with the time.
 
 Whoever has the runner's key and its disk can write records, ledger and logs anew. A witness has a key of their own, and
 keeps its notes in a place that the runner cannot change: a folder in another git repository, or a bucket with object
@@ -40,7 +40,7 @@ class Head(Form):
 
 
 class Note(Form):
-    """What the witness saw: the ledger, ``None`` without one, and the log of each remote by its name in DVC."""
+    """The heads that the witness saw: the ledger, ``None`` without one, and the log of each remote by its DVC name."""
 
     number: Count
     previous: Sha256 | None
@@ -101,7 +101,7 @@ def _notes(place: str, keys: Mapping[str, bytes]) -> Iterator[tuple[Note, list[s
 def compared(
     root: Path, place: str, keys: Mapping[str, bytes], runners: Collection[str], published: Sequence[Published]
 ) -> Iterator[Finding]:
-    """What differs from the notes in a place: a ledger or log that was cut or written anew, and back-dated runs.
+    """Differences from the notes in a place: a ledger or log that was cut or written anew, and back-dated runs.
 
     ``runners`` are the keys that sign records: a note by one of them is no second party's.
     """
@@ -127,7 +127,7 @@ def compared(
 
 
 def _ledger(root: Path, note: Note, by: str) -> Iterator[Finding]:
-    """Whether the ledger still begins as the witness saw it, and no run entered later claims to be older."""
+    """Check that the ledger still begins as the witness saw it, and that no run entered later claims to be older."""
     if note.ledger is None:
         return
     path = root / LEDGER
@@ -153,7 +153,7 @@ def _ledger(root: Path, note: Note, by: str) -> Iterator[Finding]:
 
 
 def _log(root: Path, log: Published, head: Head, note: Note, by: str) -> Iterator[Finding]:
-    """Whether a log still has what the witness saw, and which runs that were published later claim to be older."""
+    """Check that a log still has what the witness saw, and name later runs that claim to be older."""
     where = f"{log.objects.name(log.folder)}/log"
     if log.digests.get(head.number) != head.sha256:
         yield Finding(where, f"entry {head.number} is not the one {by}: the log was cut or written anew", cause="cut")

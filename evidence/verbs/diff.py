@@ -122,7 +122,7 @@ NAMES = {
 }
 """The facts of an environment that have a title of their own."""
 _GROUPS = {"variables.": "variable", "wheels.": "files of package", "edited_files.": "edited file"}
-"""What the facts of a group are, by the beginning of their names."""
+"""The noun for the facts of a group, by the beginning of their names."""
 _NO_INPUTS = (FLOW_RUN,)
 """Variables that name a run and cannot change its result."""
 

@@ -17,6 +17,7 @@ from openlineage.client.serde import Serde
 from typer.testing import CliRunner
 
 from evidence.__main__ import app
+from evidence.formats import documentation
 from evidence.formats.bom import bom
 from evidence.formats.crate import crate
 from evidence.formats.descriptions import card, croissant
@@ -55,6 +56,23 @@ def test_another_record_gives_other_bytes(study: Path, tmp_path: Path) -> None:
     for form, target in TARGETS.items():
         if form != "croissant":  # train@full has no part in it
             assert exported(read_lineage(study, target), form) != exported(read_lineage(changed, target), form)
+
+
+def test_the_documentation_fills_what_the_records_know_and_marks_the_rest(study: Path) -> None:
+    text = exported(read_lineage(study, "models/full"), "documentation")
+    sections = dict(part.partition("\n\n")[::2] for part in text.split("\n## ")[1:])
+    assert list(sections) == [f"{point} {title}" for point, title in documentation.POINTS]
+    steps = sections["2(a) Methods and steps of the development"]
+    assert documentation.MISSING not in steps
+    run = next(run for run in read_lineage(study).runs if run.name == "train@full")
+    assert f"| train@full | python -m stages.train full | {run.end} |" in steps
+    assert run.record.digest[:16] in steps
+    assert "metrics/train/full.json" in sections["2(g) Validation and testing"]
+    assert f"by key {run.key_ids[0][:16]}. " in sections["2(h) Cybersecurity"]
+    unknown = [title for title, part in sections.items() if part.startswith(documentation.MISSING)]
+    assert {"2(e) Human oversight", "5 Risk management", "8 Declaration of conformity"} <= set(unknown)
+    assert f"fills {len(sections) - len(unknown)} of 16 points" in text
+    assert "<img" not in exported(read_lineage(study), "documentation")
 
 
 def rebuilt(event: dict[str, Any]) -> event_v2.RunEvent:
