@@ -23,6 +23,7 @@ from ground.io import DataError, read_json
 from ground.remote import open_store
 from tests.flows.watch import soon
 from tests.stages.test_label import set_params
+from tests.support import warm
 from tests.support.judge_process import counts, judge_process
 from tests.support.stage_inputs import ROOT, write_raw
 
@@ -174,7 +175,7 @@ def test_without_a_named_remote_and_for_other_stages_nothing_is_sent(
 def labelling(folder: Path, remote: str) -> Iterator[subprocess.Popen[str]]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), REMOTE: remote}
     command = [sys.executable, "-c", CARRY]
-    with subprocess.Popen(
+    with warm.Popen(
         command,
         cwd=folder,
         env=environment,
