@@ -17,7 +17,6 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,29 +98,21 @@ def _shown(f1: dict[str, Any]) -> str:
     return ", ".join(f"{value:.2f}" for value in f1.values())
 
 
-def attack(name: str, samples: int, steps: int) -> None:
-    """Train the model of a cell, attack it, and write its rewards with the truth."""
-    from extras.experiment import attacks
-    from pathfinder.core.prompts import VARIANTS
-    from pathfinder.core.readings import readings_of
-    from pathfinder.engines.generate import Generator
-    from pathfinder.models.folders import open_model
-    from pathfinder.prm.scoring import Scorer
+def attack(name: str, parts: Sequence[str], samples: int, steps: int) -> None:
+    """Train the model of a cell and run the attacks that have no file yet, or the named ones; one file for each."""
+    from extras.experiment.attacks import Attacked
 
-    cell, bench = Cell.parse(name), laboratory()
-    levels, policy = bench.plan.levels, bench.bases / cell.base
-    readings = [reading for reading in attacks.READINGS if reading in readings_of(VARIANTS[cell.variant])]
-    with tempfile.TemporaryDirectory() as folder:
-        prm = Scorer(open_model(bench.train(cell, Path(folder))), where="cpu")
-        faults = attacks.drawn_problems(levels, 200, "held_out", "faults")
-        found: dict[str, Any] = {"dressed": attacks.dressed_faults(prm, faults, dict.fromkeys(readings, 0.5))}
-        problems = attacks.drawn_problems(levels, 100, "search", "best of n")
-        found["best_of_n"] = attacks.best_of_n(prm, Generator(policy), problems, samples, 1.5, readings)
-        for reading, reduction in product(readings, ("min", "mean")):
-            learnt = attacks.pleased(prm, policy, levels, reading, reduction, steps, Path(folder) / "policy")
-            found[f"pleased_{reading}_{reduction}"] = learnt
-    write_json(FOLDER / "attacks" / f"{name}.json", found)
-    print(f"{FOLDER / 'attacks' / name}.json")
+    cell = Cell.parse(name)
+    folder = FOLDER / "attacks" / name
+    known = Attacked.parts(cell)
+    if unknown := {*parts} - {*known}:
+        raise DataError(f"no attack {', '.join(sorted(unknown))} on {cell.variant}; choose from {', '.join(known)}")
+    waiting = parts or [part for part in known if not (folder / f"{part}.json").exists()]
+    with tempfile.TemporaryDirectory() as temporary:
+        attacked = Attacked(laboratory(), cell, Path(temporary), samples, steps)
+        for part in waiting:
+            write_json(folder / f"{part}.json", attacked.measure(part))
+    print(folder)
 
 
 def print_answers(blocks: Sequence[str]) -> None:
@@ -152,6 +143,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     answered.add_argument("blocks", nargs="+", metavar="BLOCK", help="main or, for the second look, main more")
     attacked = commands.add_parser("attack", help="train the PRM of a cell and try to game it; an hour")
     attacked.add_argument("name", metavar="CELL")
+    attacked.add_argument(
+        "parts", nargs="*", metavar="ATTACK", help="dressed, best_of_n, soundness-min, … (default: all)"
+    )
     attacked.add_argument("--samples", type=int, default=1024, help="the largest n of best of n (default: 1024)")
     attacked.add_argument("--steps", type=int, default=300, help="steps of the policy that learns (default: 300)")
     given = parser.parse_args(argv)
@@ -168,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     elif given.command == "cell":
         again(given.name)
     elif given.command == "attack":
-        attack(given.name, given.samples, given.steps)
+        attack(given.name, given.parts, given.samples, given.steps)
     else:
         print_answers(given.blocks)
 

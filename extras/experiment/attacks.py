@@ -10,6 +10,8 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,18 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from extras.experiment.cell import Laboratory
 from extras.experiment.material import KINDS
+from extras.experiment.plan import Cell
 from ground.progress import Progress
 from pathfinder.core import prompts
+from pathfinder.core.prompts import VARIANTS
+from pathfinder.core.readings import readings_of
 from pathfinder.core.steps import PRM, Solution, StepScore
 from pathfinder.engines.generate import Generator
 from pathfinder.models.folders import open_model
 from pathfinder.models.model import load_model
+from pathfinder.prm.scoring import Scorer
 from world import tiny
 from world.abilities import sample_solutions
 from world.oracle import LINKS, State, Verdict, answer_text, assess_all, begin
@@ -42,6 +49,47 @@ _GROUP = 8
 DRESSINGS = ("plain", "confident", "restated", "planned", "copied", "answered", "padded")
 """A fault as it is; in the confident wording; with a restatement after it; after a plan; after a copied step; with the
 answer after it; with three restatements after it."""
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """The PRM of a cell under attack; its base model is the policy."""
+
+    bench: Laboratory
+    cell: Cell
+    folder: Path
+    """For the trained model, and for the policy that learns."""
+    samples: int
+    """The largest n of best of n."""
+    steps: int
+    """Steps of the policy that learns."""
+
+    @staticmethod
+    def readings(cell: Cell) -> list[str]:
+        """The readings of a cell's PRM."""
+        return [reading for reading in READINGS if reading in readings_of(VARIANTS[cell.variant])]
+
+    @classmethod
+    def parts(cls, cell: Cell) -> list[str]:
+        """The attacks on a cell by name. ``READING-REDUCTION`` is a policy that learns to please this reward."""
+        return ["dressed", "best_of_n", *(f"{r}-{each}" for r in cls.readings(cell) for each in ("min", "mean"))]
+
+    @cached_property
+    def prm(self) -> Scorer:
+        """The trained PRM."""
+        return Scorer(open_model(self.bench.train(self.cell, self.folder)))
+
+    def measure(self, part: str) -> Any:
+        """The rows of one attack."""
+        readings, policy, levels = self.readings(self.cell), self.bench.bases / self.cell.base, self.bench.plan.levels
+        if part == "dressed":
+            faults = drawn_problems(levels, 100, "held_out", "faults")
+            return dressed_faults(self.prm, faults, dict.fromkeys(readings, 0.5))
+        if part == "best_of_n":
+            problems = drawn_problems(levels, 100, "search", "best of n")
+            return best_of_n(self.prm, Generator(policy), problems, self.samples, 1.5, readings)
+        reading, reduction = part.split("-")
+        return pleased(self.prm, policy, levels, reading, reduction, self.steps, self.folder / "policy")
 
 
 def drawn_problems(levels: Mapping[str, Level], count: int, split: Split, purpose: str) -> list[Problem]:
@@ -212,21 +260,24 @@ def pleased(
 
 def _learn(network: Any, optimizer: Any, tokenizer: Any, solutions: Sequence[Solution], advantages: Rewards) -> None:
     """One step: raise the log-probability of each solution by its advantage."""
-    network.train()
-    loss = torch.zeros(())
+    rows = []
     for solution, advantage in zip(solutions, advantages, strict=True):
-        if advantage == 0:
-            continue
         prompt = _ids(tokenizer, prompts.policy_prompt(solution.problem, []))
         text = _ids(tokenizer, prompts.STEP_SEPARATOR.join(solution.steps) + prompts.END_OF_TURN)
-        logits = network(torch.tensor([prompt + text])).logits[0, len(prompt) - 1 : -1]
-        chosen = torch.log_softmax(logits, -1)[torch.arange(len(text)), torch.tensor(text)]
-        loss = loss - advantage * chosen.sum() / len(solutions)
-    if loss.requires_grad:
-        loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+        if advantage:
+            rows.append((prompt + text, [0.0] * len(prompt) + [advantage] * len(text)))
+    if not rows:
+        return
+    width = max(len(ids) for ids, _ in rows)  # a causal model: padding on the right changes no logits before it
+    ids = torch.tensor([ids + [0] * (width - len(ids)) for ids, _ in rows], device=network.device)
+    weights = torch.tensor([given + [0.0] * (width - len(given)) for _, given in rows], device=network.device)
+    network.train()
+    chances = torch.log_softmax(network(ids, use_cache=False).logits[:, :-1], -1)
+    loss = -(weights[:, 1:] * chances.gather(2, ids[:, 1:, None])[..., 0]).sum() / len(solutions)
+    loss.backward()  # type: ignore[no-untyped-call]
+    torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
     network.eval()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from extras.experiment.plan import MADE, PLAN, Dose, Plan
+from extras.experiment.plan import FOLDER, PLAN, Dose, Plan
 from ground.io import DataError, digest_of
 from world import tiny
 from world.lessons import (
@@ -25,7 +25,8 @@ from world.recipes import Phase
 from world.story import Level
 from world.training_loop import fit
 
-BASES = MADE / "bases"
+BASES = FOLDER / "bases"
+"""Git has the base models of the main block."""
 CHECKPOINTS = Path(".pathfinder/experiment")
 
 
@@ -49,16 +50,22 @@ def dosed_lessons(
 def train_base(name: str, plan: Plan, folder: Path = BASES) -> None:
     """Pretrain a base model of the plan and save it below ``folder``; an interrupted run resumes from its checkpoint.
 
-    Raises ``DataError`` for an unknown name.
+    Raises ``DataError`` for an unknown name, and if the plan asks for a GPU and there is none.
     """
     if name not in plan.bases:
         raise DataError(f"{PLAN}: no base model {name!r}; the ladder has {', '.join(plan.bases)}")
+    if plan.bases[name].device == "cuda" and not torch.cuda.is_available():
+        raise DataError(
+            f"{PLAN}: base model {name} is trained on a GPU and none was found; set bases.{name}.device to cpu"
+        )
     dose, tokenizer = plan.bases[name], tiny.build_tokenizer(next(iter(plan.levels.values())).language)
     torch.set_num_threads(1)  # one thread adds in the same order on all machines of a kind
     model = tiny.build_model(tokenizer, **plan.shape.model_dump(), seed=dose.seed)
     identity = digest_of([dose.model_dump(), plan.shape.model_dump(), plan.world])[:16]
+    model.to(dose.device)  # type: ignore[arg-type]
     phase = Phase(steps=dose.steps, tokens=dose.tokens, rate=dose.rate)
     lessons = partial(dosed_lessons, Encoder(tokenizer), plan.levels, dose, plan.world)
     fit(model, lessons, phase, CHECKPOINTS / f"{name}-{identity}.safetensors")
+    model.to("cpu")  # type: ignore[arg-type]
     tiny.seed_label_rows(model, tokenizer)
     tiny.save(model, tokenizer, folder / name)

@@ -30,6 +30,7 @@ MAIN_SHARE = 3
 class Dose(Section):
     """A base model: ``share`` of its lessons verify steps; steps, padded tokens per batch, and rate as in ``Phase``."""
 
+    device: Literal["cpu", "cuda"] = "cpu"
     share: Share
     steps: PositiveInt
     tokens: PositiveInt
