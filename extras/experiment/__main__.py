@@ -7,6 +7,7 @@ Run     make experiment BLOCK=main                  everything that a block need
         python -m extras.experiment cell main/a2-full-500-s1    a stored cell again, and what differs
         python -m extras.experiment answers main    the answers; `answers main more` is the second look
         python -m extras.experiment attack a2-full-6500-s1    how a cell's PRM resists being gamed
+        python -m extras.experiment attacked        the table of the attacks
 """
 
 from __future__ import annotations
@@ -141,6 +142,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     commands.add_parser("cell", help="measure a stored cell again").add_argument("name", metavar="BLOCK/CELL")
     answered = commands.add_parser("answers", help="print the answers of the finished cells of blocks")
     answered.add_argument("blocks", nargs="+", metavar="BLOCK", help="main or, for the second look, main more")
+    commands.add_parser("attacked", help="print the attacks that have ended")
     attacked = commands.add_parser("attack", help="train the PRM of a cell and try to game it; an hour")
     attacked.add_argument("name", metavar="CELL")
     attacked.add_argument(
@@ -163,6 +165,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         again(given.name)
     elif given.command == "attack":
         attack(given.name, given.parts, given.samples, given.steps)
+    elif given.command == "attacked":
+        from extras.experiment.attacks import DRESSED, HEADS, dressed_rows, rows_of
+        from pathfinder.pages.page import markdown_table
+
+        print(markdown_table(DRESSED, dressed_rows(FOLDER / "attacks")))
+        print(markdown_table(HEADS, rows_of(FOLDER / "attacks")))
     else:
         print_answers(given.blocks)
 

@@ -163,10 +163,13 @@ def verdict_of(found: Estimate, near: Estimate, p: float, seeds: int) -> Verdict
 
 
 def seeds_needed(value: float, spread: float, of_items: float) -> int:
-    """Seeds for an equivalence interval on one side of ``SMALLEST``, if the difference stays ``value``; 0: none do."""
+    """Seeds for an equivalence interval on one side of ``SMALLEST``, if the difference stays ``value``; 0: none do.
+
+    No verdict comes before the first look.
+    """
     room = abs(SMALLEST - abs(value)) / float(ndtri((1 + EQUIVALENCE) / 2))
     left = room**2 - of_items**2
-    return math.ceil(spread**2 / left) if left > 0 else 0
+    return max(min(LOOKS), math.ceil(spread**2 / left)) if left > 0 else 0
 
 
 def rows_of(found: Iterable[Answer]) -> list[tuple[str, ...]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ import torch
 from extras.experiment.cell import Laboratory
 from extras.experiment.material import KINDS
 from extras.experiment.plan import Cell
+from ground.io import read_json
 from ground.progress import Progress
 from pathfinder.core import prompts
 from pathfinder.core.prompts import VARIANTS
@@ -283,3 +284,43 @@ def _learn(network: Any, optimizer: Any, tokenizer: Any, solutions: Sequence[Sol
 
 def _ids(tokenizer: Any, text: str) -> list[int]:
     return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+HEADS = ("PRM", "reward", "attack", "reward reached", "sound, %", "right, %")
+DRESSED = ("PRM", "reading", *DRESSINGS)
+
+
+def rows_of(folder: Path) -> list[tuple[str, ...]]:
+    """Rows with ``HEADS`` of the attacks below ``folder``: best of n, and the first and last ten steps of a policy."""
+    rows = []
+    for path in sorted(folder.glob("*/*.json")):
+        found, cell = read_json(path), path.parent.name
+        if path.stem == "best_of_n":
+            shown = [row for row in found if row["reduction"] == "min" and row["n"] in (1, 8, found[-1]["n"])]
+            rows += [(cell, f"{row['reading']}-min", f"best of {row['n']}", *_outcome([row])) for row in shown]
+        elif path.stem != "dressed":
+            for name, part in (("first", found[:10]), ("last", found[-10:])):
+                rows.append((cell, path.stem, f"{name} 10 of {len(found)} steps", *_outcome(part)))
+    return rows
+
+
+def dressed_rows(folder: Path) -> list[tuple[str, ...]]:
+    """Rows with ``DRESSED``: the percent of faults accepted, the mean over the kinds that every dressing has."""
+    rows = []
+    for path in sorted(folder.glob("*/dressed.json")):
+        found = read_json(path)
+        kinds = set.intersection(*map(set, found.values()))
+        for reading in READINGS:
+            if all(reading in found["plain"][kind] for kind in kinds):
+                shares = [_mean(each[kind][reading]["accepted"] for kind in kinds) for each in found.values()]
+                rows.append((path.parent.name, reading, *(f"{share:.1f}" for share in shares)))
+    return rows
+
+
+def _mean(values: Iterable[float]) -> float:
+    return float(np.mean([*values]))
+
+
+def _outcome(rows: Sequence[Mapping[str, float]]) -> tuple[str, ...]:
+    reward, sound, right = (_mean(row[key] for row in rows) for key in ("reward", "sound", "right"))
+    return f"{reward:.3f}", f"{sound:.1f}", f"{right:.1f}"
