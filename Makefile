@@ -123,7 +123,7 @@ run: $(STAMP) data  ## run the pipeline of the active profile and print the resu
 	@$(CARD_UNUSED)
 	@pathfinder run $(if $(VERBOSE),--verbose)
 
-world: $(STAMP)  ## rebuild the shipped world from its seed (LEVEL=replica-small: the richer world); about 70 minutes, resumable
+world: $(STAMP)  ## rebuild the shipped world from its seed (LEVEL=replica-small: the richer world); about 75 minutes, resumable
 	@trap 'rm -f infra/pretraining/.dvcignore' EXIT; echo '!dvc.yaml' > infra/pretraining/.dvcignore; \
 	nice dvc repro infra/pretraining/dvc.yaml:corpus@$(LEVEL) infra/pretraining/dvc.yaml:measure@$(LEVEL) \
 	  $(if $(filter quickstart,$(LEVEL)),infra/pretraining/dvc.yaml:ship)

@@ -170,7 +170,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         from pathfinder.pages.page import markdown_table
 
         print(markdown_table(DRESSED, dressed_rows(FOLDER / "attacks")))
-        print(markdown_table(HEADS, rows_of(FOLDER / "attacks")))
+        if rows := rows_of(FOLDER / "attacks"):
+            print(f"\n{markdown_table(HEADS, rows)}")
     else:
         print_answers(given.blocks)
 

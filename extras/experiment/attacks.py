@@ -309,10 +309,11 @@ def dressed_rows(folder: Path) -> list[tuple[str, ...]]:
     rows = []
     for path in sorted(folder.glob("*/dressed.json")):
         found = read_json(path)
-        kinds = set.intersection(*map(set, found.values()))
+        ordered = [found[dressing] for dressing in DRESSINGS]
+        kinds = set.intersection(*map(set, ordered))
         for reading in READINGS:
             if all(reading in found["plain"][kind] for kind in kinds):
-                shares = [_mean(each[kind][reading]["accepted"] for kind in kinds) for each in found.values()]
+                shares = [_mean(each[kind][reading]["accepted"] for kind in kinds) for each in ordered]
                 rows.append((path.parent.name, reading, *(f"{share:.1f}" for share in shares)))
     return rows
 
