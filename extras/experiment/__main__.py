@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from extras.experiment.plan import CELLS, FOLDER, Cell, load_plan
+from extras.experiment.plan import CELLS, FOLDER, SHARES, Cell, load_plan
 from ground.io import DataError, read_json, write_json
 from ground.progress import Progress
 from ground.text import errors_without_traceback
@@ -96,7 +96,7 @@ def again(name: str) -> None:
 
 
 def _shown(f1: dict[str, Any]) -> str:
-    return ", ".join(f"{value:.2f}" for value in f1.values())
+    return ", ".join(f"{f1[str(share)]:.2f}" for share in SHARES)
 
 
 def attack(name: str, parts: Sequence[str], samples: int, steps: int) -> None:
