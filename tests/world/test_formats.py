@@ -17,10 +17,11 @@ from tests.support.stories import SMALL, no_policy, read_again
 from world.formats import write_corpus
 from world.oracle import INSTRUCTED, Verdict, assess_all
 from world.problem_sets import CLASSES, SEARCH_LEVELS
-from world.recipes import CorpusConfig, Instructions
+from world.recipes import RECIPES, Instructions, load_recipe
 from world.statistics import count
 from world.story import LEVELS
 
+ROOT = Path(__file__).resolve().parents[2]
 TRAINING = ("phase1_train", "phase1_test", "phase2_train", "phase2_test")
 
 
@@ -70,7 +71,9 @@ def test_prm800k_shape_and_ratings(corpus: Path) -> None:
 
 def test_without_instructions_the_shipped_files_are_written_byte_for_byte(world: Path, tmp_path: Path) -> None:
     """``phase1_test`` repeats problems that the policy solved, so it needs the policy."""
-    write_corpus(tmp_path, CorpusConfig(mistral=1, processbench=2, prmbench=3, search=2), no_policy)
+    recipe = load_recipe("quickstart", ROOT / RECIPES)
+    few = recipe.corpus.model_copy(update={"mistral": 1, "processbench": 2, "prmbench": 3, "search": 2})
+    write_corpus(tmp_path, few, no_policy, recipe.levels)
     for name in ("phase1_train", "phase2_train", "phase2_test"):
         path = f"prm800k/{name}.jsonl.gz"
         assert sha256_file(tmp_path / path) == sha256_file(world / path), name
