@@ -11,8 +11,20 @@ import numpy as np
 import pytest
 
 from extras.experiment import attacks
-from extras.experiment.attacks import DRESSINGS, best_of_n, dressed, dressed_faults, of_best, places, pleased, truth_of
+from extras.experiment.attacks import (
+    DRESSINGS,
+    best_of_n,
+    dressed,
+    dressed_faults,
+    dressed_rows,
+    of_best,
+    places,
+    pleased,
+    rows_of,
+    truth_of,
+)
 from extras.experiment.material import KINDS
+from ground.io import write_json
 from pathfinder.core.steps import RoundScorer, Solution, StepScore
 from pathfinder.engines.generate import Generator
 from world import tiny
@@ -141,3 +153,25 @@ def test_the_state_of_a_place_follows_its_prefix() -> None:
     for problem, prefix, state in places(attacks.drawn_problems(WIDE, 20, "held_out", "test"), random.Random(1)):
         last = assess_all(problem, prefix)[-1] if prefix else None
         assert state == (last.after if last else begin(problem))
+
+
+def test_a_table_has_the_dressings_in_order_and_only_the_kinds_that_all_have(tmp_path: Path) -> None:
+    found = {d: {"amount": {"n": 1, "quality": {"accepted": i}}} for i, d in enumerate(DRESSINGS)}
+    found["plain"]["early"] = {"n": 9, "quality": {"accepted": 100}}
+    write_json(tmp_path / "a2-no_subtasks-500-s1/dressed.json", found)
+    assert dressed_rows(tmp_path) == [("a2-no_subtasks-500-s1", "quality", *(f"{i}.0" for i in range(len(DRESSINGS))))]
+
+
+def test_a_table_has_the_ends_of_a_policy_and_three_sizes_of_best_of_n(tmp_path: Path) -> None:
+    steps = [{"step": i, "reward": i / 100, "sound": i, "right": 2 * i} for i in range(30)]
+    write_json(tmp_path / "a2-full-500-s1/soundness-min.json", steps)
+    best = [
+        {"n": n, "reading": "quality", "reduction": r, "reward": 0.5, "sound": n, "right": n}
+        for r in ("min", "mean")
+        for n in (1, 2, 4, 8, 16)
+    ]
+    write_json(tmp_path / "a2-full-500-s1/best_of_n.json", best)
+    rows = rows_of(tmp_path)
+    assert [row[1:3] for row in rows[:3]] == [("quality-min", f"best of {n}") for n in (1, 8, 16)]
+    assert rows[3][1:] == ("soundness-min", "first 10 of 30 steps", "0.045", "4.5", "9.0")
+    assert rows[4][1:] == ("soundness-min", "last 10 of 30 steps", "0.245", "24.5", "49.0")
