@@ -101,7 +101,7 @@ def judged_world(project: Path, world: Path) -> None:
         yaml.safe_dump({"stages": {"train": train}})
     )  # without the inputs of left-out stages
     raw = project / "artifacts/raw"
-    for name, count in (("prm800k/phase1_train.jsonl", 12), ("mistral/mistral.jsonl", 8)):
+    for name, count in (("prm800k/phase1_train.jsonl", 12), ("mistral/mistral.jsonl", 20)):
         with gzip.open(world / f"{name}.gz", "rt") as lines:
             write_jsonl(raw / name, map(json.loads, islice(lines, count)))
     for name in ("processbench/math.json", "prmbench/small_world_circular.jsonl", "search/math.jsonl"):

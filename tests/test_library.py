@@ -223,5 +223,5 @@ def test_the_page_s_examples_run(
     monkeypatch.chdir(tmp_path)
     exec("\n".join(blocks), {})  # noqa: S102  # the project's own page
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("He has 3 + 4 = 8 apples. 0.")
+    assert lines[0].startswith("1) buys 4, so 3 + 4 = 8 apples. 0.")
     assert len(lines) == 4

@@ -94,7 +94,7 @@ def test_the_page_states_the_size_of_the_catalogue() -> None:
     names = [name for name, _ in CAMPAIGN] + [f"{far.name} in the bucket" for far in FAR]
     assert len(names) == len(set(names)) >= 240
     page = " ".join((ROOT / "docs/audit.md").read_text(encoding="utf-8").split())
-    assert f"plants the {len(names)} tamperings of" in page
+    assert f"plants {len(names)} tamperings in" in page
     assert f"{len(FAR)} of them in an S3 bucket" in page
 
 

@@ -328,7 +328,7 @@ def test_the_command_and_its_json(project: str) -> None:
 def test_the_record_in_the_commands_is_of_the_shipped_world(
     world: Path, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named = re.findall(r"pathfinder record ([a-z0-9_]+-[0-9a-f]{8}-[\d-]+)", (root / "docs/commands.md").read_text())
+    named = re.findall(r"pathfinder record ([a-z0-9_]+-[0-9a-f]{8}-[\d-]+)", (root / "docs/audit.md").read_text())
     assert named
     shutil.copytree(world / "prm800k", tmp_path / "artifacts/raw/prm800k")
     monkeypatch.chdir(tmp_path)

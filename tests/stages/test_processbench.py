@@ -51,7 +51,7 @@ def test_the_official_preset_reads_the_same_labels(
     """A PRM whose likeliest token is always one of the labels: the published runner refuses any other."""
     found = {}
     for preset in ("default", "official"):
-        evaluation_project(tmp_path / preset, world, processbench={"preset": preset, "limit": 6})
+        evaluation_project(tmp_path / preset, world, processbench={"preset": preset, "limit": 12})
         monkeypatch.chdir(tmp_path / preset)
         prefer_labels(Path("models/full"))
         main(["full"])
@@ -106,7 +106,7 @@ def test_an_early_stop_changes_no_figure(world: Path, tmp_path: Path, monkeypatc
         for key in ("id", "prediction", "prediction_quality"):
             assert part[key] == whole_row[key]
         for stopped_step, step in zip(part["steps"], whole_row["steps"], strict=False):
-            assert stopped_step["reward"] == pytest.approx(step["reward"], abs=1e-5)
+            assert stopped_step["reward"] == pytest.approx(step["reward"], abs=2e-5)
 
 
 CORRECT = StepScore({"math": 0.9, "consistency": 0.9}, 0.8)

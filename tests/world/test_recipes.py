@@ -33,7 +33,7 @@ levels:
 def test_every_recipe_of_the_project_is_valid(root: Path) -> None:
     content = yaml.safe_load((root / RECIPES).read_text())
     stages = yaml.safe_load((root / "infra/pretraining/dvc.yaml").read_text())["stages"]
-    assert set(content["levels"]) == {"quickstart", "replica", "replica-small", "wide"}
+    assert set(content["levels"]) == {"quickstart", "replica", "replica-small"}
     made = {name: stage.get("matrix", {}).get("level") for name, stage in stages.items()}
     assert made == {name: None if name == "ship" else list(content["levels"]) for name in stages}
     for level in content["levels"]:
