@@ -113,11 +113,16 @@ class Report:
     def _parts(self) -> list[str]:
         return [
             *([counted(len(self.errors), "difference")] if self.errors else []),
-            f"{self.attested} of {self.stages} stages attested{self._signed()}",
+            self._stages(),
             f"{', '.join(self.read)} read",
             *([f"not read: {', '.join(self.not_read)}"] if self.not_read else []),
             self.commit,
         ]
+
+    def _stages(self) -> str:
+        if not self.stages:
+            return "no stage was asked for, only files whose digests git has"
+        return f"{self.attested} of {self.stages} stages attested{self._signed()}"
 
     def _signed(self) -> str:
         """Who attests, and how many further records no trusted key signed."""
