@@ -12,7 +12,7 @@
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 LEVEL ?= quickstart
-BLOCK ?= pilot
+BLOCK ?= main
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # uv looks for PyTorch's CPU build in pip's find-links, if configured, and otherwise on TORCH_INDEX.
 LINKS = $(or $(UV_FIND_LINKS),$(shell $(BIN)/python -m pip config get global.find-links 2>/dev/null))
