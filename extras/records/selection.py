@@ -129,7 +129,7 @@ def _has(name: str, value: str, root: Path) -> pl.Expr:
 
 
 def _has_item(item: str, root: Path) -> pl.Expr:
-    """Select the lines whose problem is that of a benchmark item, or a near duplicate."""
+    """Select the lines with the problem of a benchmark item, or with a near duplicate of it."""
     problems = overlap_of(item, root)["problem"]
     known = pl.scan_parquet(root / TRAJECTORIES).filter(
         pl.col("problem_id").is_in([row["problem_id"] for row in problems])
@@ -138,7 +138,7 @@ def _has_item(item: str, root: Path) -> pl.Expr:
 
 
 def overlap_of(item: str, root: Path) -> dict[str, list[dict[str, Any]]]:
-    """The training problems and steps that equal or resemble those of a benchmark item, named ID or SUBSET/ID.
+    """The training problems and steps that repeat a benchmark item or nearly do. Its name is ID or SUBSET/ID.
 
     The build compares the trees of all records that the filter kept. Raises ``DataError`` if the item is unknown.
     """

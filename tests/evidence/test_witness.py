@@ -35,7 +35,7 @@ class Scene:
         self.looked()
 
     def looked(self) -> None:
-        """The witness looks at the project, on a machine with another key."""
+        """Let a witness with a key of its own sign what the project has now."""
         with self.patch.context() as patch:
             patch.setenv(KEY_FILE, str(self.root.parent / "witness/signing.pem"))
             observe(self.root, self.place)

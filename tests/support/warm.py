@@ -43,7 +43,7 @@ LIBRARIES = (
 _SOCKET = "TESTS_WARM_SOCKET"
 _PLAIN = re.compile(r"python -m [\w./= -]+")
 _FIRST_S = 60.0
-"""Seconds in which somebody must connect."""
+"""The server ends if nothing connects within this many seconds."""
 _THREADS = "OMP_NUM_THREADS"
 _SPARE = 200
 """Received descriptors first move to numbers from here, away from the numbers that a command asks for."""
