@@ -15,11 +15,11 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field
 
-from evidence.dvc.pipeline import PIPELINES
+from evidence.dvc.pipeline import PIPELINES, Stage, value_at
 from evidence.dvc.stores import listing_of, object_stores
 from evidence.settings import SETTINGS
 from evidence.settings.forms import Count, Form, Md5, validated
-from ground.hashing import digest_listing
+from ground.hashing import digest_listing, digest_path
 from ground.io import DataError
 from ground.settings import parse_yaml, read_yaml
 from ground.text import meant, printable
@@ -168,6 +168,17 @@ def _origins(root: Path, shipped: Locked, stages: dict[str, Locked]) -> dict[str
     files = listing_of(list(object_stores(root)), shipped.outs.get(SHIPPED, ""))
     copies = {f"{COLLECTED}/{path}": md5 for path, md5 in files.items()}
     return {out: digest_listing(copies, out) for out in outs} if files else {}
+
+
+def next_run(root: Path, stage: Stage) -> Locked:
+    """A stage of dvc.yaml as the lock would state it after a run with the inputs in ``root``, with "" as md5 of outs.
+
+    Raises ``FileNotFoundError`` if an input does not exist.
+    """
+    content = read_yaml(root / stage.params_file) if stage.params else {}
+    params = {key: value_at(content, key) for key in stage.params}
+    deps = {path: digest_path(root / path).md5 for path in stage.deps}
+    return Locked(stage.name, stage.cmd, deps, dict.fromkeys(stage.all_outs, ""), params)
 
 
 def producers(stages: dict[str, Locked], path: str) -> list[Locked]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import configparser
+import hashlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
@@ -150,6 +152,23 @@ def listing_of(folders: list[Path], md5: str) -> dict[str, str]:
         if file.is_file() and f"{digest_path(file).md5}.dir" == md5:
             return read_listing(file)
     return {}
+
+
+def run_cache_key(entry: Mapping[str, Any]) -> str:
+    """Where DVC keeps the lock entry of a run, relative to its cache: by the inputs, then by the whole entry."""
+    stated = _without_sizes(entry)
+    inputs = _json_digest({**stated, "outs": [out["path"] for out in stated.get("outs", ())]})
+    return f"runs/{inputs[:2]}/{inputs}/{_json_digest(stated)}"
+
+
+def _without_sizes(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_sizes(inner) for key, inner in value.items() if key not in ("size", "nfiles")}
+    return [_without_sizes(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _json_digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def run_cache_entries(folder: Path) -> Iterator[Path]:

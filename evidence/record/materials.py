@@ -13,7 +13,7 @@ import re
 import struct
 import sys
 import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.machinery import SourcelessFileLoader
 from importlib.util import cache_from_source
@@ -192,6 +192,11 @@ def unlocked_packages(installed: dict[str, str], locks: Path) -> dict[str, list[
         for path in sorted(locks.glob("*.lock"))
     ]
     return min(candidates, key=len, default={})
+
+
+def other_versions(differences: Mapping[str, Sequence[str | None]]) -> list[str]:
+    """The differences of ``unlocked_packages`` in words; a package that is not installed is no different version."""
+    return [f"{name} {installed} instead of {pin}" for name, (installed, pin) in differences.items() if installed]
 
 
 def pinned(text: str) -> dict[str, str]:

@@ -17,8 +17,9 @@ from evidence.audit.objects import Objects
 from evidence.audit.records import trusted_keys
 from evidence.dvc import history
 from evidence.dvc.history import Locked, LockEntry
-from evidence.dvc.pipeline import Stage, value_at
+from evidence.dvc.pipeline import Stage
 from evidence.dvc.stores import FOLDER, Store, remote_of, run_cache_entries
+from evidence.record.reading import Record
 from evidence.record.signing import TRUSTED, key_id, own_public_keys
 from evidence.remote import mirror
 from evidence.remote.fetcher import Fetcher
@@ -27,7 +28,6 @@ from evidence.remote.reading import recorded_files
 from evidence.settings import SETTINGS
 from evidence.settings.forms import validated
 from ground import remote as sources
-from ground.hashing import digest_path
 from ground.io import DataError, atomic_file
 from ground.settings import read_yaml
 
@@ -91,15 +91,14 @@ class Guard:
         DVC then restores the outs instead of running the stage. Raises ``DataError`` as ``Fetcher.provide`` does.
         """
         try:
-            deps = {path: digest_path(self.root / path).md5 for path in stage.deps}
+            today = history.next_run(self.root, stage)
         except FileNotFoundError:
             return False
-        content = read_yaml(self.root / stage.params_file) if stage.params else {}
-        wanted = (stage.cmd, deps, {key: value_at(content, key) for key in stage.params}, set(stage.all_outs))
+        wanted = (today.cmd, today.deps, today.params, today.outs.keys())
         for entry in self.entries[::-1]:
             if entry.manifest.schema_ < 3 or (run := self.locked(entry).get(stage.name)) is None:
                 continue
-            if (run.cmd, run.deps, run.params, set(run.outs)) == wanted:
+            if (run.cmd, run.deps, run.params, run.outs.keys()) == wanted:
                 self.fetcher.provide(run.outs)
                 self._install_run(run)
                 return True
@@ -176,10 +175,14 @@ def fetch_pointer(root: Path, pointer: str) -> None:
         Fetcher(root, store, {}).provide({path: md5})
 
 
-def fetch_outs(root: Path, outs: Mapping[str, str], parts: Collection[str] = ()) -> int:
-    """Get outs, whose md5 a trusted party stated, from the default remote into the cache; see ``Fetcher.provide``."""
+def fetch_outs(root: Path, outs: Mapping[str, str], parts: Collection[str] = (), records: Iterable[Record] = ()) -> int:
+    """Get outs, whose md5 a trusted party stated, from the default remote into the cache; see ``Fetcher.provide``.
+
+    Each file also needs the sha256 that one of ``records`` has for its md5.
+    """
     store, _ = _opened(root, remote_of(root, None))
-    return Fetcher(root, store, {}).provide(outs, parts)
+    sha256 = {md5: sha256 for md5, (_, sha256) in recorded_files({"": [*records]}).items()}
+    return Fetcher(root, store, sha256).provide(outs, parts)
 
 
 def _opened(root: Path, remote: Store) -> tuple[sources.Store, Path]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ground.text import errors_without_traceback
-from infra.doctor import cards, machine, server, store
+from infra.doctor import cards, machine, server, store, worker
 from infra.doctor.finding import Finding
 
 
@@ -30,6 +30,7 @@ def findings(root: Path) -> Iterator[Finding]:
     yield from machine.findings(root)
     yield from server.findings(root)
     yield store.key()
+    yield from worker.findings(root)
     yield from store.findings(root)
     yield from cards.findings(root)
 
@@ -37,7 +38,7 @@ def findings(root: Path) -> Iterator[Finding]:
 if __name__ == "__main__":
     argparse.ArgumentParser(
         prog="python -m infra.doctor",
-        description="Check disk, locks, Prefect server, key, remote and cards. Exit status 1 if something is wrong.",
+        description="Check disk, locks, server, key, packages, remote and cards. Exit status 1 if something is wrong.",
     ).parse_args()
     with errors_without_traceback():
         main()

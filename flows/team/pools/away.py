@@ -32,7 +32,9 @@ from prefect.settings import PREFECT_UI_URL
 from prefect.states import Cancelled as CancelledState
 from prefect.states import Cancelling, Pending
 
+from evidence.dvc.history import next_run
 from evidence.dvc.lock import drop, drop_absent, dvc_lock
+from evidence.remote.handed import Order
 from flows import storage
 from flows.dvc import Cancelled, Dvc, OnLine, State
 from flows.graph import Graph
@@ -118,12 +120,14 @@ class Away(Places):
     def run_away(self, name: str, force: bool, on_line: OnLine) -> State:
         """Have a stage run by its pool, and restore what it made; a result that the cache has is restored at once.
 
-        Raises ``WorkerLost``, ``TransientError``, or ``DataError`` with the worker's message, and ``Cancelled``.
+        Raises ``WorkerLost``, ``TransientError``, ``DataError`` with the worker's message or if its result is refused,
+        and ``Cancelled``.
         """
         if (state := self._prepare(name, force)) is not None:
             return state
+        order, need = Order(next_run(self.root, self.graph.stages[name]), self._commit), self.needs[name]
         made = self._made(name, self._follow(name, self._start(name, force), on_line))
-        receive(self.root, name, made, self.address)
+        receive(self.root, order, made, self.address, lambda others: need.require_packages(name, others, on_line))
         with dvc_lock(self.root):
             drop(self.root, {name})
         if self.dvc.restore(name) is None:

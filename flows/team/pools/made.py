@@ -1,6 +1,7 @@
 """The result of a stage on a worker: handed back as an artifact of its flow run, and fetched by the flow that waits.
 
-The artifact is the authority: bytes from the bucket are taken only if they have the digests that it names.
+The artifact names the files of the signed record by their digests. The record is the authority: a trusted key must have
+signed it, it must state the run that was ordered, and only bytes that it names are taken from the bucket.
 """
 
 from __future__ import annotations
@@ -8,26 +9,25 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evidence.dvc.history import MAIN_LOCK, Locked, LockEntry, locked_stage, read_stages
-from evidence.dvc.stores import FOLDER, cache_of, run_cache_entries
+from evidence.dvc.history import MAIN_LOCK, read_stages
+from evidence.dvc.lock import entries
+from evidence.dvc.stores import FOLDER, cache_of, run_cache_key
 from evidence.record.ledger import enter_received
 from evidence.remote.fetcher import read_verified
 from evidence.remote.guard import fetch_outs
+from evidence.remote.handed import Order, other_packages, require_entry
 from evidence.remote.publication import publication, send_evidence
-from evidence.settings.forms import validated
 from flows.dvc import State
 from flows.storage import opened
 from ground.io import DataError, write_bytes
-from ground.settings import read_yaml
 
 KEY = "made"
 """The key of the artifact."""
-_MD5 = re.compile(r"[0-9a-f]{32}(\.dir)?")
 _RUN = re.compile(r"runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
 
 
@@ -72,38 +72,44 @@ def hand_back(root: Path, name: str, state: State, address: str) -> Made:
 
     Raises ``DataError`` if DVC has no entry of the run cache for it.
     """
-    locked = read_stages(root / MAIN_LOCK, MAIN_LOCK)[name]
-    cache, path = _run_cache_entry(root, locked)
+    key = run_cache_key(entries(root)[name])
+    if not (cache_of(root) / key).is_file():
+        raise DataError(f"{name}: DVC keeps no run of it, so it cannot run on other machines; set `pool: here`")
     _, evidence = publication(root, [name])
     sent = {key: content for key, content in evidence.items() if key.startswith(("records/", "keys/"))}
     send_evidence(opened(root, address, FOLDER), sent)
     records = {key: _sha256(content) for key, content in sent.items() if key.startswith("records/")}
-    return Made(state, locked.outs, {path.relative_to(cache).as_posix(): _sha256(path.read_bytes())}, records)
+    outs = read_stages(root / MAIN_LOCK, MAIN_LOCK)[name].outs
+    return Made(state, outs, {key: _sha256((cache_of(root) / key).read_bytes())}, records)
 
 
-def receive(root: Path, name: str, made: Made, address: str) -> None:
+def receive(root: Path, order: Order, made: Made, address: str, allow: Callable[[list[str]], None]) -> None:
     """Put what a worker made into the cache, the run cache and the ledger of records of this folder.
 
-    Raises ``DataError`` if bytes in the remote are not those that the worker named.
+    The signed record is verified before any out is read. ``allow`` gets the packages whose version the lock does not
+    pin. Raises ``DataError`` as it and ``Order.accepted`` do, or if bytes in the remote are not as the worker stated.
     """
-    store = opened(root, address)
-    for key, sha256 in made.runs.items():
-        if not _RUN.fullmatch(key):
-            raise DataError(f"{name}: the worker named {key!r}, which is no entry of a run cache")
-        write_bytes(cache_of(root) / key, read_verified(store, key, sha256))
-    if wrong := [md5 for md5 in made.outs.values() if not _MD5.fullmatch(md5)]:
-        raise DataError(f"{name}: the worker named {wrong[0]!r}, which is no md5")
-    fetch_outs(root, made.outs)
-    files = {
-        key.rpartition("/")[2]: read_verified(store, f"{FOLDER}/{key}", sha256) for key, sha256 in made.evidence.items()
-    }
-    for file in files:
-        if file.endswith(".json"):
-            record = file.removesuffix(".json")
-            endings = {
-                each.removeprefix(record): text.decode() for each, text in files.items() if each.startswith(record)
-            }
-            enter_received(name, record, endings, root)
+    name, store = order.stage.name, opened(root, address)
+    form = re.compile(rf"records/{re.escape(name)}/[0-9a-f]{{64}}\.(json|dsse|sig)")
+    if wrong := [
+        *(key for key in made.evidence if not form.fullmatch(key)),
+        *(k for k in made.runs if not _RUN.fullmatch(k)),
+    ]:
+        raise DataError(
+            f"{name}: the worker named {wrong[0]!r}, which is no file of its record and no entry of a run cache"
+        )
+    found = {key: read_verified(store, f"{FOLDER}/{key}", sha256) for key, sha256 in made.evidence.items()}
+    files = {key.rpartition("/")[2]: content for key, content in found.items()}
+    record = order.accepted(root, files, made.outs, made.state == "ran")
+    allow(other_packages(root, record))
+    runs = {key: read_verified(store, key, sha256) for key, sha256 in made.runs.items()}
+    for key, content in runs.items():
+        require_entry(record, key, content)
+    fetch_outs(root, made.outs, records=[record])
+    for key, content in runs.items():
+        write_bytes(cache_of(root) / key, content)
+    endings = {file.removeprefix(record.digest): content.decode() for file, content in files.items()}
+    enter_received(name, record.digest, endings, root)
 
 
 def compare(root: Path, name: str, made: Made) -> None:
@@ -113,17 +119,6 @@ def compare(root: Path, name: str, made: Made) -> None:
         other = sorted(path for path in {*outs, *made.outs} if outs.get(path) != made.outs.get(path))
         theirs, ours = made.outs.get(other[0]), outs.get(other[0])
         raise DataError(f"{name}: the worker made {other[0]} with md5 {theirs}, but here it is {ours}")
-
-
-def _run_cache_entry(root: Path, stage: Locked) -> tuple[Path, Path]:
-    """DVC's cache, and the entry of its run cache that states the same as the lock."""
-    cache, digests = cache_of(root), {*stage.outs.values(), *stage.deps.values()}
-    for path in run_cache_entries(cache):
-        if all(md5 in path.read_text(encoding="utf-8") for md5 in digests):
-            run = locked_stage(stage.name, validated(LockEntry, read_yaml(path), path.name), path.name)
-            if (run.cmd, run.deps, run.params, run.outs) == (stage.cmd, stage.deps, stage.params, stage.outs):
-                return cache, path
-    raise DataError(f"{stage.name}: DVC keeps no run of it, so it cannot run on other machines; set `pool: here`")
 
 
 def _sha256(content: bytes) -> str:

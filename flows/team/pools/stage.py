@@ -20,7 +20,9 @@ from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 from pydantic import Field
 
-from evidence.record.environment import FLOW_RUN, git
+from evidence.record.environment import FLOW_RUN, git, installed_packages
+from evidence.record.identity import LOCKS
+from evidence.record.materials import other_versions, unlocked_packages
 from evidence.record.signing import own_public_keys
 from flows import server, storage
 from flows.dvc import Dvc
@@ -81,15 +83,16 @@ def stage(
             say(f"{name} runs on {platform.node()} in clone {folder}, commit {commit[:12]}")
             if params:
                 write_text(folder / PARAMS_FILE, params)
-            address = storage.configure(folder)
+            need, address = needs(folder, [name])[name], storage.configure(folder)
+            need.require_packages(name, other_versions(unlocked_packages(installed_packages(), folder / LOCKS)))
             dvc = Dvc(folder, {FLOW_RUN: parent or flow_run.get_id() or ""})
             try:
                 objects = place(dvc, name, inputs or {})
                 say(f"{objects} objects of inputs are in place")
                 if part:
-                    run_part(dvc, name, part, say, needs(folder, [name])[name])
+                    run_part(dvc, name, part, say, need)
                     return Completed(message=f"part {part} of {name} computed on {platform.node()}")
-                state = run_stage(dvc, name, force, say, needs(folder, [name])[name])
+                state = run_stage(dvc, name, force, say, need)
                 dvc.push(name)
             finally:
                 dvc.stop()

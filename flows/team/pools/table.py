@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from evidence.record.identity import LOCKS
 from flows.places import Count, Retries
 from ground.io import DataError
 from ground.settings import Section, read_settings, read_yaml
@@ -20,8 +21,9 @@ FILE = Path("infra/resources.yaml")
 HERE = "here"
 """The pool of stages that run in the folder of the flow."""
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_COLUMNS = ("pool", "parts", "gpus", "memory", "time", "wait", "retries", "slots")
+_COLUMNS = ("pool", "parts", "gpus", "memory", "time", "wait", "retries", "slots", "packages")
 _TIMES = ("time", "wait")
+Packages = Literal["locked", "any"]
 
 
 class Line(Section):
@@ -37,6 +39,7 @@ class Line(Section):
     wait: str | None = None
     retries: Retries | None = None
     slots: dict[str, Annotated[int, Field(ge=1)]] | None = None
+    packages: Packages | None = None
 
     def matches(self, stage: str, profile: str) -> bool:
         """Return whether the line is about this stage of this profile."""
@@ -55,7 +58,8 @@ class Needs:
     """The needs of one stage: pool, GPUs, memory as Kubernetes writes it, time limit, retries and slots.
 
     With several ``parts``, the pool computes these and the stage itself merges them in the folder of the flow.
-    ``wait_s`` is how long it waits for a pool that has no worker.
+    ``wait_s`` is how long it waits for a pool that has no worker. With ``packages`` "any", workers may have others than
+    the lock.
     """
 
     pool: str = HERE
@@ -66,11 +70,20 @@ class Needs:
     wait_s: float = 600.0
     retries: Retries = field(default_factory=Retries)
     slots: Mapping[str, int] = field(default_factory=dict)
+    packages: Packages = "locked"
 
     @property
     def is_here(self) -> bool:
         """True if the stage runs in the folder of the flow."""
         return self.pool == HERE
+
+    def require_packages(self, name: str, others: list[str], say: Callable[[str], None] = lambda _: None) -> None:
+        """Say that a worker has ``others``, versions that the lock does not pin; raises ``DataError`` if it may not."""
+        told = f"{name}: the worker has {', '.join(others)} (pinned in {LOCKS})"
+        if others and self.packages != "any":
+            raise DataError(f"{told}; run `make env` there and run again, or allow it with `packages: any` in {FILE}")
+        if others:
+            say(f"{told}; `packages: any` in {FILE} allows it")
 
     @property
     def job_variables(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.campaigns.faults.planting import Fault
 
 GRADE = "tests/benchmarks/test_grade_files.py::test_unknown_ids_are_refused_and_subsets_without_a_row_are_noted"
+HANDBACK = "tests/flows/test_pools_handback.py"
 READERS = "tests/benchmarks/test_readers.py"
 CLI, IO, PARSING = "tests/test_cli.py", "tests/ground/test_io.py", "tests/judge/test_parsing.py"
 SHAPE = f"{PARSING}::test_every_shape_is_read_right_or_refused_by_name"
@@ -72,6 +73,22 @@ SILENT = (
         "        refuse_without_labels(self.tokenizer, self.folder)\n",
         "",
         f"{CLI}::test_a_broken_model_folder_is_one_line[label]",
+    ),
+    Fault(
+        "handback-key",
+        "a run takes the result of a worker whose key nobody trusts",
+        "evidence/remote/handed.py",
+        "        if not signers:\n",
+        "        if False:\n",
+        f"{HANDBACK}::test_a_key_that_nobody_trusts_is_named_with_the_remedy",
+    ),
+    Fault(
+        "handback-packages",
+        "a run takes the result of a worker with other packages without a word",
+        "flows/team/pools/made.py",
+        "    allow(other_packages(root, record))\n",
+        "",
+        f"{HANDBACK}::test_another_version_of_a_package_is_refused_unless_the_table_allows_it",
     ),
     Fault(
         "folder-gap",
