@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from evidence.record.ledger import LEDGER
+from evidence.record.signing import KEY_FILE
 from tests.flows.watch import gone, wait_for
 from tests.support.pools import POOLS, Site, project, site
 
@@ -73,6 +75,17 @@ def test_a_failure_of_a_worker_is_one_line_here(here: Site, finished: Finished) 
     assert sorted(failed) == ["full"], output
     assert "params.yaml: rate is 2; expected at most 1" in output
     assert "pool pathfinder-judge has had no worker for 20 s; start one with `prefect worker start" in output
+
+
+def test_a_worker_with_a_key_that_nobody_trusts_is_refused_in_one_line(here: Site, finished: Finished) -> None:
+    clone, key = finished.clone, here.folder / "stranger/signing.pem"
+    (clone / "params.yaml").write_text("train: {rate: 0.25, note: x}\n")
+    ledger = (clone / LEDGER).read_bytes()
+    with here.worker("gpu", "stranger", **{KEY_FILE: str(key)}):
+        output = here.run(clone, "-m", "flows.reproduce", "train@full", code=1)
+    assert re.search(r"^\[train@full\] train@full: key \w{12}, which is not trusted here, signed", output, re.MULTILINE)
+    assert "Traceback" not in output
+    assert (clone / LEDGER).read_bytes() == ledger
 
 
 def test_ending_a_run_ends_the_stage_of_the_worker(here: Site, finished: Finished) -> None:

@@ -77,8 +77,8 @@ class Site:
         return output
 
     @contextmanager
-    def worker(self, pool: str, name: str = "worker") -> Iterator[Path]:
-        """A worker of a pool; yields the folder with its clones."""
+    def worker(self, pool: str, name: str = "worker", **more: str) -> Iterator[Path]:
+        """A worker of a pool with ``more`` variables; yields the folder with its clones."""
         folder = self.folder / f"{name}-{pool}"
         folder.mkdir()
         words = ("-m", "prefect", "worker", "start", "--pool", f"pathfinder-{pool}", "--type", "process")
@@ -86,7 +86,7 @@ class Site:
             process = subprocess.Popen(
                 [sys.executable, *words],
                 cwd=folder,
-                env={**self.environment, "PATHFINDER_CLONES": str(folder)},
+                env={**self.environment, "PATHFINDER_CLONES": str(folder), **more},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -104,7 +104,8 @@ def project(folder: Path, resources: str) -> Path:
     made = miniature(folder / "made")
     target = folder / "project"
     target.mkdir()
-    for name in ("stages", "data", "infra", "dvc.yaml", "params.yaml", ".gitignore", ".dvcignore", "data.dvc"):
+    files = ("dvc.yaml", "params.yaml", "evidence.toml", ".gitignore", ".dvcignore", "data.dvc")
+    for name in ("stages", "data", "infra", *files):
         source = made / name
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target / name)
     shutil.copy(ROOT / "prefect.yaml", target)
