@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
@@ -11,14 +12,20 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import uuid4
 
 import httpx
 import pytest
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.schemas.objects import FlowRun
-from prefect.states import Failed
+from prefect.events.actions import CallWebhook
+from prefect.events.schemas.automations import EventTrigger
+from prefect.server.events.schemas.automations import EventTrigger as ServerTrigger
+from prefect.server.events.schemas.events import RelatedResource, Resource
+from prefect.server.utilities.user_templates import TemplateRenderError, render_user_template
+from prefect.states import Crashed, Failed
 
 from flows import server
 from flows.dvc import Cancelled
@@ -29,7 +36,7 @@ from flows.team.notices import automations, killed
 from flows.team.notices.hooks import tell
 from flows.team.notices.killed import report_killed
 from flows.team.notices.notice import MOST_LINES, notice, remedy
-from flows.team.notices.target import target
+from flows.team.notices.target import Target, target
 from flows.terminal import log_path
 from ground.io import DataError
 from tests.flows.conftest import Project
@@ -285,6 +292,49 @@ def test_a_canceled_run_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("flows.team.notices.hooks.emit_event", lambda *_, **__: pytest.fail("told"))
     run = FlowRun(flow_id=uuid4(), name="one")
     tell(reproduce, run, Failed(data=Cancelled("the run is ending")))
+
+
+def test_a_run_that_the_user_interrupted_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flows.team.notices.hooks.emit_event", lambda *_, **__: pytest.fail("told"))
+    tell(reproduce, FlowRun(flow_id=uuid4(), name="one"), Crashed(data=KeyboardInterrupt()))
+
+
+@pytest.mark.parametrize(
+    ("kind", "now", "message"),
+    [
+        ("has not started", {"start_time": None}, ""),
+        ("has not started", {"start_time": datetime.now(UTC)}, None),
+        ("crashed", {"state_type": "CRASHED"}, "no heartbeat for 90 s"),
+        ("crashed", {"state_type": "CRASHED"}, ""),
+        ("crashed", {"state_type": "COMPLETED"}, None),
+        ("crashed", {"state_type": "CRASHED", "state_message": "Execution was aborted by an interrupt signal."}, None),
+    ],
+)
+def test_the_server_reads_the_state_of_a_run_before_it_sends_a_notice(
+    kind: str, now: dict[str, Any], message: str | None
+) -> None:
+    """The state is the one in the event, but every other value of the run is current."""
+    state = SimpleNamespace(name="Late", timestamp="yesterday", message=now.get("state_message", message))
+    context = {"flow_run": SimpleNamespace(name="one", state=state, **now), "deployment": SimpleNamespace(name="night")}
+    action = automations._send(Target(uuid4(), True), automations._message(kind))
+    assert isinstance(action, CallWebhook)
+    rendered = render_user_template(action.payload.replace("|ui_url", ".name"), context)
+    if message is None:
+        with pytest.raises(TemplateRenderError, match="this_notice_is_outdated"):
+            asyncio.run(rendered)
+    else:
+        assert json.loads(asyncio.run(rendered))["subject"] == f"night: one {kind}"
+
+
+def test_a_stage_of_a_pool_that_waits_for_its_turn_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, EventTrigger] = {}
+    monkeypatch.setattr(automations, "_replace", lambda _, name, trigger, __: made.update({name: trigger}))
+    automations.notify(cast(Any, None), Target(uuid4(), True))
+    trigger = ServerTrigger.model_validate(made["pathfinder notices: not started"].model_dump())
+    tag, run = RelatedResource(cast(Any, automations._TAGGED)), Resource({"prefect.resource.id": "prefect.flow-run.1"})
+    for name, covered in (("stage", False), ("nightly", True)):
+        flow = {"prefect.resource.role": "flow", "prefect.resource.id": "prefect.flow.1", "prefect.resource.name": name}
+        assert trigger.covers_resources(run, [RelatedResource(flow), tag]) is covered
 
 
 @pytest.mark.parametrize(("is_deployed", "told_by_worker"), [(True, True), (True, False), (False, False)])

@@ -31,13 +31,19 @@ _ENDS = tuple(f"prefect.flow-run.{name}" for name in ("Completed", "Failed", "Ca
 _WAITS = tuple(f"prefect.flow-run.{name}" for name in ("Paused", "Suspended", "AwaitingRetry"))
 _KEYS = ("subject", "text", "run", "stage", "cause", "lines", "remedy")
 _LINK = "{{ flow_run|ui_url }}"
-_TAGGED = {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{TAG}"}
+_TAGGED: dict[str, str | list[str]] = {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{TAG}"}
+_NO_STAGE: dict[str, str | list[str]] = {"prefect.resource.role": "flow", "prefect.resource.name": "!stage"}
 _UNTOLD = {
     "crashed": "{{ flow_run.state.message }}",
     "has not started": "state {{ flow_run.state.name }} since {{ flow_run.state.timestamp }}",
 }
 _LOST = "no heartbeat for"
 _NOT_LOST = {"prefect.state-message": f"!{_LOST}*"}
+_OUTDATED = {
+    "crashed": "flow_run.state_type != 'CRASHED' or 'interrupt signal' in (flow_run.state.message or '')",
+    "has not started": "flow_run.start_time",
+}
+"""When a notice is no longer true, or the user pressed Ctrl-C. Its template then fails, so the server sends nothing."""
 _REMEDIES = {
     "crashed": "check the worker's machine; the next run resumes from journal and checkpoints",
     "has not started": "check that a worker serves the work pool, and that no other run holds its slots",
@@ -75,8 +81,8 @@ def notify(client: SyncPrefectClient, target: Target, unstarted_s: float = UNSTA
     )
     crashed = _absence({"prefect.flow-run.Crashed"}, (EVENT,), _GRACE_S, _NOT_LOST)
     begun = ("prefect.flow-run.Running", *_ENDS, *_WAITS)
-    waits = {f"prefect.flow-run.{name}" for name in ("Late", "Pending")}
-    unstarted = _absence(waits, begun, unstarted_s)
+    unstarted = _absence({"prefect.flow-run.Late", "prefect.flow-run.Pending"}, begun, unstarted_s)
+    unstarted.match_related = [_TAGGED, _NO_STAGE]  # a stage may wait for its turn; the run that needs it watches it
     _replace(client, f"{_NOTICES}failed", told, _send(target, {key: f"{{{{ event.payload.{key} }}}}" for key in _KEYS}))
     _replace(client, f"{_NOTICES}lost", lost, _send(target, _message("crashed")))
     _replace(client, f"{_NOTICES}crashed", crashed, _send(target, _message("crashed")))
@@ -96,7 +102,8 @@ def silence(client: SyncPrefectClient) -> None:
 
 
 def _message(kind: str) -> Mapping[str, str]:
-    subject = f"{{{{ flow_run.name }}}} {kind}"
+    outdated = f"{{% if {_OUTDATED[kind]} %}}{{{{ this_notice_is_outdated() }}}}{{% endif %}}"
+    subject = f"{outdated}{{{{ deployment.name ~ ': ' if deployment }}}}{{{{ flow_run.name }}}} {kind}"
     told = {"run": "{{ flow_run.name }}", "stage": "", "cause": _UNTOLD[kind], "lines": "", "remedy": _REMEDIES[kind]}
     return {"subject": subject, "text": f"{_UNTOLD[kind]}\nRemedy: {_REMEDIES[kind]}", **told}
 

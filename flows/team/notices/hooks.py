@@ -24,9 +24,9 @@ _FLUSH_S = 3.0
 
 
 def tell(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
-    """Emit the event of a run that failed or crashed; a run that someone canceled needs no notice."""
+    """Emit the event of a run that failed or crashed; a run that someone ended needs no notice."""
     error = _error(state)
-    if isinstance(error, Cancelled):
+    if isinstance(error, (Cancelled, KeyboardInterrupt)):
         return
     APILogWorker.drain_all(timeout=_FLUSH_S, at_exit=False)
     found = notice(flow_run.name, error, str(state.message or state.name), _last_lines(flow_run))
