@@ -204,9 +204,14 @@ def draw(found: Sequence[System], items: Sequence[Judged]) -> str:
         for (variant, reading), curve in curves(found, items).items()
     }
     label = "correct steps that are not optimal, percent"
-    head, _, rest = line_chart(series, label, "ProcessBench F1, percent", spans={}).partition(">")
-    title = "<title>ProcessBench F1 against the share of steps that are not optimal, by variant and reading</title>"
-    return f'{head} role="img">{title}<style>{PALETTE}{_STYLE}</style>{rest}\n'
+    title = "ProcessBench F1 against the share of steps that are not optimal, by variant and reading"
+    return standalone(line_chart(series, label, "ProcessBench F1, percent", spans={}), title)
+
+
+def standalone(chart: str, title: str) -> str:
+    """A chart of the report as a file of its own."""
+    head, _, rest = chart.partition(">")
+    return f'{head} role="img"><title>{title}</title><style>{PALETTE}{_STYLE}</style>{rest}\n'
 
 
 def main(argv: Sequence[str] | None = None) -> None:

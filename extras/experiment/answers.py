@@ -18,7 +18,7 @@ from ground.io import DataError, read_json
 from pathfinder.benchmarks.bootstrap import Estimate, adjusted, estimate, resamples
 from pathfinder.benchmarks.processbench import f1_of, subsets_of
 
-Verdict = Literal["helps", "harms", "equivalent", "open"]
+Verdict = Literal["helps", "harms", "equivalent", "open", "too high"]
 Figures = Mapping[str, Any]
 Rows = npt.NDArray[np.float64]
 """A figure or a difference on all items and on each resample, float64 (1 + resamples,), or one such row per seed."""
@@ -26,6 +26,8 @@ SMALLEST = 1.0
 """Points: a smaller difference does not matter."""
 LOOKS = {8: 0.01, 24: 0.015, 48: 0.025}
 """Two-sided levels after so many seeds. Their sum is 5 %, so the looks together keep it (Bonferroni)."""
+CEILING = 85.0
+"""A mean figure above this leaves too little room for a verdict."""
 EQUIVALENCE = 0.90
 """The interval of two one-sided tests at 5 %."""
 _SAMPLES, _SEED = 1000, 42
@@ -64,8 +66,9 @@ class Answer:
     spread: float
     """The standard deviation of the paired difference between seeds."""
     p: float
-    """Adjusted over the hypotheses of the setting (Holm)."""
+    """Of all seeds, adjusted over the hypotheses of the setting (Holm)."""
     verdict: Verdict
+    """At the last look: seeds after it change no verdict before the next one."""
     needed: int
     """Seeds that would make the equivalence interval narrow enough; 0 if no number would."""
 
@@ -140,23 +143,41 @@ def answers(cells: Mapping[Cell, Figures], items: Sequence[Judged]) -> list[Answ
             seeds = sorted(set.intersection(*({c.seed for c in cells if replace(c, seed=0) == side} for side in sides)))
             pairs = [[value(replace(side, seed=seed), hypothesis.reading) for side in sides] for seed in seeds]
             if len(pairs) > 1:
-                here.append((hypothesis, np.stack([left - right for left, right in pairs])))
-        ps = adjusted([estimate([rows], 0.95).p for _, rows in here])
-        out += [_answer(hypothesis, base, size, rows, p) for (hypothesis, rows), p in zip(here, ps, strict=True)]
+                here.append((hypothesis, np.stack(pairs)))
+        out += _setting(base, size, here)
     return out
 
 
-def _answer(hypothesis: Hypothesis, base: str, size: int, rows: Rows, p: float) -> Answer:
-    found, near = estimate([rows], 0.95), estimate([rows], EQUIVALENCE)
-    spread, of_items = float(rows[:, 0].std(ddof=1)), float(rows.mean(0)[1:].std())
-    verdict = verdict_of(found, near, p, len(rows))
-    needed = seeds_needed(found.value, spread, of_items)
-    return Answer(hypothesis, base, size, len(rows), found, near, spread, p, verdict, needed)
+def _setting(base: str, size: int, here: Sequence[tuple[Hypothesis, Rows]]) -> list[Answer]:
+    """The answers of a setting from the figures of both sides, each float64 (seeds, 2, 1 + resamples)."""
+    differences = [pairs[:, 0] - pairs[:, 1] for _, pairs in here]
+    every = _adjusted(differences)
+    looks = [max((look for look in LOOKS if look <= len(rows)), default=len(rows)) for rows in differences]
+    looked = [rows[:look] for rows, look in zip(differences, looks, strict=True)]
+    out = []
+    for (hypothesis, pairs), rows, p, seen, p_seen in zip(
+        here, differences, every, looked, _adjusted(looked), strict=True
+    ):
+        found = estimate([rows], 0.95)
+        spread, of_items = float(rows[:, 0].std(ddof=1)), float(rows.mean(0)[1:].std())
+        verdict = verdict_of(estimate([seen], 0.95), estimate([seen], EQUIVALENCE), p_seen, len(seen))
+        if pairs[:, :, 0].mean(0).max() > CEILING:
+            verdict = "too high"
+        needed = seeds_needed(found.value, spread, of_items)
+        near = estimate([rows], EQUIVALENCE)
+        out.append(Answer(hypothesis, base, size, len(rows), found, near, spread, p, verdict, needed))
+    return out
+
+
+def _adjusted(rows: Sequence[Rows]) -> list[float]:
+    return adjusted([estimate([each], 0.95).p for each in rows])
 
 
 def verdict_of(found: Estimate, near: Estimate, p: float, seeds: int) -> Verdict:
-    """The verdict on a difference: whether it is clear at the level of this look, then whether it is negligible."""
-    level = max((alpha for look, alpha in LOOKS.items() if seeds >= look), default=0.0)
+    """The verdict at a look: whether the difference is clear at the look's level, then whether it is negligible."""
+    if seeds < min(LOOKS):
+        return "open"
+    level = max(alpha for look, alpha in LOOKS.items() if seeds >= look)
     if p < level and abs(found.value) >= SMALLEST:
         return "helps" if found.value > 0 else "harms"
     return "equivalent" if near.low > -SMALLEST and near.high < SMALLEST else "open"

@@ -12,7 +12,9 @@ import pytest
 
 from extras.experiment import attacks
 from extras.experiment.attacks import (
+    DRESSED,
     DRESSINGS,
+    HEADS,
     best_of_n,
     dressed,
     dressed_faults,
@@ -27,6 +29,7 @@ from extras.experiment.material import KINDS
 from ground.io import write_json
 from pathfinder.core.steps import RoundScorer, Solution, StepScore
 from pathfinder.engines.generate import Generator
+from pathfinder.pages.page import markdown_table
 from world import tiny
 from world.oracle import assess_all, begin
 from world.steps import Habits, write_solution
@@ -175,3 +178,14 @@ def test_a_table_has_the_ends_of_a_policy_and_the_sizes_of_best_of_n(tmp_path: P
     assert [row[1:3] for row in rows[:5]] == [("quality-min", f"best of {n}") for n in (1, 2, 4, 8, 16)]
     assert rows[5][1:] == ("soundness-min", "first 10 of 30 steps", "0.045", "4.5", "9.0")
     assert rows[6][1:] == ("soundness-min", "last 10 of 30 steps", "0.245", "24.5", "49.0")
+
+
+def test_the_published_tables_and_picture_show_the_stored_attacks(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from docs.tools import experiment
+
+    monkeypatch.chdir(root)
+    stored = root / "infra/experiment/attacks"
+    page = experiment.PAGE.read_text(encoding="utf-8")
+    assert markdown_table(HEADS, rows_of(stored)) in page
+    assert markdown_table(DRESSED, dressed_rows(stored)) in page
+    assert experiment.draw() == experiment.PICTURE.read_text(encoding="utf-8")

@@ -210,6 +210,19 @@ def test_no_verdict_before_the_first_look(items: list[Judged]) -> None:
     assert "open (" in rows_of(found)[0][-1]
 
 
+def test_seeds_after_a_look_change_no_verdict_before_the_next_one(items: list[Judged]) -> None:
+    first, later = _cells(items, 0.0, 0.1, 8), _cells(items, 0.2, 0.002, 24)
+    cells = {cell: first.get(cell, figures) for cell, figures in later.items()}
+    before = answers({cell: figures for cell, figures in cells.items() if cell.seed < 24}, items)
+    assert {a.verdict for a in before} == {"open"}
+    assert all(a.seeds == 23 and a.found.value > 5 and a.p < min(LOOKS.values()) for a in before)
+    assert {a.verdict for a in answers(cells, items)} == {"helps"}
+
+
+def test_no_verdict_rests_on_a_figure_near_the_ceiling(items: list[Judged]) -> None:
+    assert {a.verdict for a in answers(_cells(items, 0.35, 0.002, 24), items)} == {"too high"}
+
+
 def test_equal_variants_are_equivalent_only_if_the_interval_is_narrow(items: list[Judged]) -> None:
     assert {a.verdict for a in answers(_cells(items, 0.0, 0.0, 24), items)} == {"equivalent"}
     assert {a.verdict for a in answers(_cells(items, 0.0, 0.1, 24), items)} == {"open"}
