@@ -10,9 +10,10 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import walk_tb
 from typing import TYPE_CHECKING, TextIO
 
-from ground.io import PathfinderError
+from ground.io import DataError, PathfinderError
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -37,6 +38,15 @@ _NO_MEMORY = re.compile(
     r"(can't|cannot) allocate memory|out of memory|can't start new thread|failed to map segment", re.IGNORECASE
 )
 """How libraries say that memory is short, whatever the type of their error."""
+EXTRAS = {
+    "serve": ("fastapi", "latex2mathml", "starlette", "uvicorn"),
+    "bench": ("latex2sympy2_extended", "math_verify", "openai", "pebble", "polars", "scipy"),
+    "evidence": ("boto3", "botocore", "cryptography", "pyarrow"),
+    "pipeline": ("accelerate", "datasketch", "great_expectations", "peft", "prefect", "psutil", "ruamel", "sqlalchemy"),
+}
+"""The extra of the distribution that installs a module which the core does without."""
+_AUDIT = ("evidence.", "extras.")
+"""The wings whose extra is ``evidence``, also for a module that other extras install, too."""
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
@@ -92,10 +102,20 @@ def plain_message(error: object) -> str | None:
     """
     if isinstance(error, PathfinderError):
         return str(error)
+    if isinstance(error, ModuleNotFoundError) and (extra := _extra_for(error)):
+        return f"this needs {error.name}, which is not installed; run `pip install 'pathfinder-prm[{extra}]'`"
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         file = error.filename if isinstance(error.filename, (str, Path)) else "a file"
         return f"{file}: {error.strerror}; {_REMEDIES[error.errno]}"
     return f"there is not enough memory; {_MEMORY}" if lacks_memory(error) else None
+
+
+def _extra_for(error: ModuleNotFoundError) -> str:
+    """The extra that installs a missing module; empty for a module of no extra."""
+    module = (error.name or "").partition(".")[0]
+    found = next((extra for extra, modules in EXTRAS.items() if module in modules), "")
+    callers = (str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__))
+    return "evidence" if found == "bench" and any(name.startswith(_AUDIT) for name in callers) else found
 
 
 def lacks_memory(error: object) -> bool:
@@ -124,6 +144,17 @@ def errors_without_traceback() -> Iterator[None]:
         message = f"error: {printable(plain)}"
         print(f"\x1b[31m{message}\x1b[0m" if has_colour(sys.stderr) else message, file=sys.stderr)
         raise SystemExit(error.exit_status if isinstance(error, PathfinderError) else 1) from error
+
+
+@contextmanager
+def extra_named() -> Iterator[None]:
+    """For imports of what an extra installs: raise ``DataError`` with the extra's name if it is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (plain := plain_message(error)) is None:
+            raise
+        raise DataError(plain) from error
 
 
 def _is_visible(character: str) -> bool:

@@ -33,7 +33,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from its room."""
+    """Load a public name from its room. Raises ``DataError`` if it needs an extra that is not installed."""
     if name in _WHERE:
-        return getattr(importlib.import_module(_WHERE[name]), name)
+        from ground.text import extra_named
+
+        with extra_named():
+            return getattr(importlib.import_module(_WHERE[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

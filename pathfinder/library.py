@@ -31,7 +31,7 @@ class PRM:
         model: str | Path,
         *,
         revision: str | None = None,
-        dtype: Literal["auto", "float32", "bfloat16"] = "auto",
+        dtype: Literal["auto", "float32", "bfloat16", "float16", "float64"] | torch.dtype = "auto",
         device: Literal["auto", "cpu", "cuda"] | str = "auto",
         mode: Literal["both", "pass1", "positive", "all"] = "both",
         preset: Literal["default", "official-processbench", "official-prmbench", "official-search"] = "default",
@@ -43,7 +43,7 @@ class PRM:
         Args:
             model: a folder that ``train`` wrote, any folder in the form of the published checkpoint, or ``owner/name``.
             revision: a commit, branch or tag of the repository; the authors' checkpoint has a pinned default.
-            dtype: "auto" is the precision of the files.
+            dtype: "auto" is the precision of the files; others by name, or as PyTorch's ``torch.bfloat16``.
             device: "auto" is the GPU, if there is one. Other names are PyTorch's, such as "cuda:1".
             mode: "both" reads the labels and then the reward (paper, algorithm 1); ``pathfinder score --help`` explains
                 the others.
@@ -59,7 +59,7 @@ class PRM:
         if mode not in list(Mode):
             raise DataError(f"unknown mode {mode!r}; expected one of {', '.join(Mode)}")
         where = None if device == "auto" else _usable(device)
-        found = named(model, revision, dtype)
+        found = named(model, revision, str(dtype).removeprefix("torch."))
         scorer = Scorer(found.model, preset, found.dtype, mode=Mode(mode), where=where)
         found.warn()
         return cls(scorer)

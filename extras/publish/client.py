@@ -11,6 +11,7 @@ import yaml
 from extras.publish.folder import Repository
 from ground.io import DataError, TransientError
 from ground.settings import require_certificate
+from pathfinder.core.hub import http_library
 
 TOKEN = "HF_TOKEN"  # noqa: S105 - the name of a variable
 
@@ -45,7 +46,6 @@ def upload(repository: Repository, name: str) -> str:
     The token comes from ``HF_TOKEN``. Raises ``DataError`` if there is none or the Hub refuses it, and
     ``TransientError`` if the Hub does not answer.
     """
-    import httpx2
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -69,7 +69,7 @@ def upload(repository: Repository, name: str) -> str:
         if status >= 500 or status == 429:
             raise TransientError(f"{said}; try again later") from error
         raise DataError(f"{said}; check the name, and that {TOKEN} may write there") from error
-    except (httpx2.HTTPError, OSError, RuntimeError) as error:  # RuntimeError: the transfer library hf_xet
+    except (http_library().HTTPError, OSError, RuntimeError) as error:  # RuntimeError: the transfer library hf_xet
         require_certificate(error, name)
         raise TransientError(f"the upload to {name} failed ({error}); try again later") from error
     return str(commit.commit_url)

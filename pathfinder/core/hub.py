@@ -6,6 +6,7 @@ Hub client's own (HF_HOME, or HF_HUB_CACHE), so other tools find the same files.
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from dataclasses import asdict, dataclass, field
@@ -69,6 +70,16 @@ def read_hub_model(folder: Path) -> HubModel | None:
 
 def _is_entry(about: Any) -> bool:
     return isinstance(about, dict) and type(about.get("bytes")) is int
+
+
+def http_library() -> Any:
+    """The module of the HTTP client that the installed Hub client uses, whose errors it passes on.
+
+    It is requests in version 0 of the Hub client, and httpx or httpx2 in later ones.
+    """
+    from huggingface_hub.errors import HfHubHTTPError
+
+    return importlib.import_module(HfHubHTTPError.__bases__[0].__module__.partition(".")[0])
 
 
 def cached_file(model: HubModel, name: str) -> Path | None:

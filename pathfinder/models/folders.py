@@ -5,6 +5,7 @@ The ``OpenedModel`` travels from there to all that loads or describes the model,
 
 from __future__ import annotations
 
+import atexit
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -136,7 +137,8 @@ def variant_of(files: Path) -> Variant:
 def uncollected() -> Iterator[None]:
     """Import torch and transformers in the block without the garbage collector.
 
-    It would cost an eighth of the time and find nothing. Imported objects stay, so the collector never searches them.
+    It would cost an eighth of the time and find nothing. Imported objects stay, so the collector never searches them
+    until the process ends, when some libraries report objects that were never collected.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -144,5 +146,6 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
+        atexit.register(gc.unfreeze)
         if was_enabled:
             gc.enable()

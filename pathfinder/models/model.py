@@ -21,7 +21,7 @@ from pathfinder.models.tokens import add_label_tokens
 logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the stages show their own progress
 logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float64": torch.float64}
+DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
 _SMALL = 50_000_000
 """A model with fewer parameters does not benefit from a second thread. It runs ten times slower when another process
 competes for the core, because threads that wait for each other spin."""

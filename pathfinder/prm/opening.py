@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ground.text import extra_named
 from pathfinder.core.params import Score
 from pathfinder.core.runs import parse_run
 from pathfinder.models.folders import OpenedModel, uncollected
@@ -51,15 +52,16 @@ def open_pathfinder(
 ) -> Iterator[Scorer | ServedScorer]:
     """The scorer of a PathFinder-PRM; a vLLM server that it starts ends with the block.
 
-    ``preset`` is a name in ``PRESETS``. Raises ``DataError`` if the folder holds no such model or a server offers
-    a different one.
+    ``preset`` is a name in ``PRESETS``. Raises ``DataError`` if the folder holds no such model, a server offers a
+    different one, or a package for servers is missing.
     """
     if settings.engine == "local":
         with uncollected():  # a PRM behind a server needs no torch
             from pathfinder.prm.scoring import Scorer
         yield Scorer(model, preset, settings.dtype, settings.token_budget, mode=mode)
         return
-    from pathfinder.prm.served_scoring import ServedScorer  # its client takes a second to load
+    with extra_named():
+        from pathfinder.prm.served_scoring import ServedScorer  # its client takes a second to load
 
     if settings.base_url:
         yield ServedScorer(model, [settings.base_url], preset, settings.concurrency, mode)

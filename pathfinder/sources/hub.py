@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar
 from ground.io import DataError, TransientError, sha256_file
 from ground.progress import Progress
 from ground.settings import caused_by, require_certificate
-from pathfinder.core.hub import HubModel, cached_file, is_commit
+from pathfinder.core.hub import HubModel, cached_file, http_library, is_commit
 from pathfinder.core.params import Download, Source
 from pathfinder.sources.http_fetch import RETRIED, require_space, retried
 
@@ -56,8 +56,6 @@ def look_up(source: Source, settings: Download) -> Listing:
     Raises ``DataError`` if repository, revision or a listed file does not exist or may not be read, ``TransientError``
     if the Hub cannot be reached.
     """
-    import httpx2
-
     huggingface_hub = _client()
     kind = "dataset" if source.location.startswith("datasets/") else "model"
     repo, api = source.location.removeprefix("datasets/"), huggingface_hub.HfApi()
@@ -70,7 +68,7 @@ def look_up(source: Source, settings: Download) -> Listing:
             if len(sizes) == len(wanted):
                 return Listing(repo, kind, commit, sizes, {})  # needs no network
         # Also for a commit: the client repeats a listing for 23 s without a word, but not this request.
-        limits = httpx2.Timeout(settings.timeout_s, connect=min(settings.timeout_s, _CONNECT_S))
+        limits = _limits(settings.timeout_s)
         revision = str(api.repo_info(repo, repo_type=kind, revision=source.revision or "main", timeout=limits).sha)
         tree = api.list_repo_tree(repo, recursive=True, revision=revision, repo_type=kind)
         files = {entry.path: entry for entry in tree if isinstance(entry, huggingface_hub.RepoFile)}
@@ -86,6 +84,12 @@ def look_up(source: Source, settings: Download) -> Listing:
         return Listing(repo, kind, revision, {path: files[path].size for path in paths}, known)
 
     return _retried(source, settings, ask, is_lookup=True)
+
+
+def _limits(seconds: float) -> Any:
+    """Seconds to wait for an answer, and the fewer to connect, in the form of the client's HTTP library."""
+    library, connect = http_library(), min(seconds, _CONNECT_S)
+    return (connect, seconds) if library.__name__ == "requests" else library.Timeout(seconds, connect=connect)
 
 
 def _require_weights(source: Source, paths: list[str]) -> None:
@@ -259,7 +263,6 @@ def _retried(source: Source, settings: Download, work: Callable[[], T], is_looku
     A look-up also ends if the Hub's name does not resolve: waiting helps during a download that has begun, but not on
     a machine without a network or with a wrong ``HF_ENDPOINT``.
     """
-    import httpx2
     from huggingface_hub.constants import ENDPOINT
 
     where = f"source {source.name}: {source.location} at {source.revision}"
@@ -275,7 +278,7 @@ def _retried(source: Source, settings: Download, work: Callable[[], T], is_looku
             ) from error
         return failure, "" if response is None else response.headers.get("Retry-After", "")
 
-    expected = (httpx2.HTTPError, OSError, RuntimeError)  # RuntimeError: the transfer library hf_xet
+    expected = (http_library().HTTPError, OSError, RuntimeError)  # RuntimeError: the transfer library hf_xet
     return retried(work, expected, explain, settings.retries, "complete files are kept, run the same command again")
 
 
