@@ -74,6 +74,7 @@ def test_a_failure_of_a_worker_is_one_line_here(here: Site, finished: Finished) 
     failed = re.findall(r"^\[train@\w+\] train@(\w+) in pool .*\(.*full output: .*$", output, re.MULTILINE)
     assert sorted(failed) == ["full"], output
     assert "params.yaml: rate is 2; expected at most 1" in output
+    assert "Traceback" not in output
     assert "pool pathfinder-judge has had no worker for 20 s; start one with `prefect worker start" in output
 
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import uuid4
 
 import pytest
-from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.objects import FlowRun, Log
 from prefect.client.schemas.objects import State as RunState
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Completed, Crashed, Failed
@@ -21,7 +24,7 @@ from flows import storage
 from flows.dvc import Dvc
 from flows.graph import load_graph
 from flows.places import WorkerLost
-from flows.team.pools.away import Away
+from flows.team.pools.away import Away, _Lines
 from flows.team.pools.code import changed_params, committed
 from flows.team.pools.inputs import needed, place
 from flows.team.pools.made import Made, compare, hand_back, receive
@@ -137,6 +140,20 @@ def test_a_run_that_did_not_complete_is_one_line(
         away._made(STAGE, run)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_failure_of_a_worker_s_run_shows_no_traceback() -> None:
+    """Prefect logs one of its own for each run that failed; the state has the cause."""
+    texts = (
+        "Running stage",
+        "Engine execution exited with unexpected exception\nTraceback (most recent call last):\n  x",
+    )
+    logs = [
+        Log(id=uuid4(), name="prefect.flow_runs", level=20, message=text, timestamp=datetime.now(UTC)) for text in texts
+    ]
+    said: list[str] = []
+    _Lines(uuid4(), said.append).forward(cast(Any, SimpleNamespace(read_logs=lambda *_, **__: logs)))
+    assert said == ["Running stage"]
 
 
 def test_the_threads_that_follow_parts_ask_the_server_of_the_run(

@@ -49,10 +49,10 @@ from ground.io import DataError, TransientError
 from ground.text import printable
 
 FLOW = "stage"
-_POLL_S = 1.0
-_LOGS = 200
+_POLL_S, _LOGS = 1.0, 200
 _LOGGER = "prefect.flow_runs"
 """The logger of a flow; Prefect's workers and pull steps have others."""
+_TRACEBACK = "\nTraceback (most recent call last)"
 _WAITING = (StateType.SCHEDULED, StateType.PENDING)
 
 
@@ -259,7 +259,7 @@ class Away(Places):
 
 
 class _Lines:
-    """The log lines of a run of a worker, each passed on once."""
+    """The log lines of a run of a worker, each passed on once; the cause of a failure is in the run's state."""
 
     def __init__(self, run: UUID, on_line: OnLine) -> None:
         self._run, self._on_line = run, on_line
@@ -274,7 +274,7 @@ class _Lines:
         for offset in range(0, 1 << 30, _LOGS):
             found = client.read_logs(wanted, limit=_LOGS, offset=offset, sort=LogSort.TIMESTAMP_ASC)
             for line in found:
-                if line.id not in self._seen and line.name == _LOGGER:
+                if line.id not in self._seen and line.name == _LOGGER and _TRACEBACK not in line.message:
                     self._seen.add(line.id)
                     self._on_line(printable(line.message))
             if len(found) < _LOGS:
