@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from evidence.dvc.history import next_run
-from evidence.dvc.stores import FOLDER, object_file
+from evidence.dvc.stores import FOLDER, object_file, run_cache_key
 from evidence.record.ledger import SIGNED
 from evidence.record.reading import read_records
 from evidence.record.signing import KEY_FILE, key_id, own_public_keys, sign
@@ -238,6 +239,12 @@ def test_an_edited_record_is_refused(handed: Handed) -> None:
     handed.put(files)
 
 
+def test_a_file_that_no_record_needs_is_refused(handed: Handed) -> None:
+    files = {key: (handed.bucket / FOLDER / key).read_text() for key in handed.made.evidence}
+    more = {key.replace(".json", ".sig"): "{}" for key in files if key.endswith(".json")}
+    assert "not the files of one record" in handed.refused(handed.put({**files, **more}))
+
+
 @pytest.mark.parametrize(
     "name",
     ["{0}/../../../ledger.json", "../../etc/passwd", "square@odd/{1}.json", "{0}/{1}.received.dsse", "{0}/x.json"],
@@ -254,17 +261,19 @@ def test_an_entry_of_the_run_cache_must_state_the_signed_run(handed: Handed) -> 
     text = (handed.bucket / key).read_text()
     even = handed.made.outs["out/even.txt"]
     planted = f"runs/00/{'0' * 64}/{'0' * 64}"
-    for where, content in (
-        (key, text.replace(even, "0" * 32)),
+    others = [text.replace(even, "f" * 32), text.replace(even, f"{even}\n  push: false")]
+    for where, content in [
         (planted, text),
         (planted, "- not an entry\n"),
-        (planted, text.replace(even, f"{even}\n  push: false")),
-    ):
-        file = handed.bucket / where.replace(key, planted)
+        *((run_cache_key(yaml.safe_load(other)), other) for other in others),
+    ]:
+        assert where != key
+        file = handed.bucket / where
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
-        line = handed.refused(replace(handed.made, runs={planted: hashlib.sha256(content.encode()).hexdigest()}))
-        assert planted in line or "run.yaml" in line
+        line = handed.refused(replace(handed.made, runs={where: hashlib.sha256(content.encode()).hexdigest()}))
+        assert where in line or "run.yaml" in line
+        file.unlink()  # `check` would find it
     line = handed.refused(replace(handed.made, runs={key: "0" * 64}))
     assert "it was changed in the remote" in line
 
@@ -278,6 +287,12 @@ def test_a_result_is_taken_by_a_run(handed: Handed, monkeypatch: pytest.MonkeyPa
     with pytest.raises(DataError, match="changed in the remote and is not installed"):
         handed.receive(handed.made)
     path.write_bytes(content)
+
+    def with_another_sha256(record: dict[str, Any]) -> None:
+        record["outputs"]["out/even.txt"]["sha256"] = "0" * 64
+
+    with pytest.raises(DataError, match=f"sha256 is .*, expected {'0' * 64}; it belongs to out/even.txt"):
+        handed.receive(handed.forged(with_another_sha256))
     git(handed.root, "commit", "-q", "--allow-empty", "-m", "A later commit")
     later = committed_head(handed.root)
     away = Away(Dvc(handed.root), load_graph(handed.root), {STAGE: Needs(pool="gpu")}, str(handed.bucket))
