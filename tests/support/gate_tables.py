@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
 
 from pathfinder.core.params import Validate
 from pathfinder.core.records import ANSWERS, CLEAN, DROPS, LABELS, STEPS, TRAJECTORIES, TREES, problem_id
+from pathfinder.gates.gates import Suite
 from pathfinder.gates.train_suites import SIDES
 
 Tables = dict[str, pl.DataFrame]
@@ -74,6 +75,12 @@ class Fault:
     spoil: Callable[[pl.DataFrame], pl.DataFrame]
     suite: str
     says: str
+
+    def its_gates(self, suites: Iterable[Suite]) -> Suite:
+        """The suite with no other gates than those whose words it names: each gate of a suite takes a while."""
+        words = self.says.partition(" where")[0]
+        (suite,) = (suite for suite in suites if suite.name == self.suite)
+        return replace(suite, gates=tuple(gate for gate in suite.gates if words in gate.says))
 
 
 def set_values(column: str, value: object, where: pl.Expr) -> Callable[[pl.DataFrame], pl.DataFrame]:
