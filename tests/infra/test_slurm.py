@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -40,8 +41,11 @@ def activate(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Act
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_every_job_of_every_profile_has_what_the_plan_asks_for(root: Path, activate: Activate, name: str) -> None:
+def test_every_job_of_every_profile_has_what_the_plan_asks_for(
+    root: Path, activate: Activate, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = activate(name)
+    monkeypatch.setattr("infra.slurm.sizes.load_graph", cache(load_graph))  # most of the time is in reading it again
     params = profiles.load(root, name)
     if name.startswith("replica"):  # the sizes of its models are unknown until they are made
         assert sizes(folder, "build").gpus == 0

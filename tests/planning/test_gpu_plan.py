@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from ground.io import DataError
-from ground.settings import parse_yaml
+from ground.settings import parse_yaml, read_yaml
 from pathfinder.core.runs import parse_run
+from pathfinder.models import launch
 from pathfinder.models.devices import GIB, gpus
 from pathfinder.models.footprint import with_changes
 from pathfinder.planning import cards, gpu_plan, plan_text, profiles
@@ -265,10 +267,16 @@ def test_no_card_of_four_is_left_idle(root: Path) -> None:
     assert one_machine["hours"]
 
 
+_loaded = cache(profiles.load)
+"""Files are read once for all cards: reading them takes most of the time."""
+_read = cache(read_yaml)
+
+
 @pytest.mark.parametrize("name", GPU_PROFILES)
 @pytest.mark.parametrize("count", [1, 2, 4, 8, 16])
-def test_a_plan_is_right_for_every_card(root: Path, name: str, count: int) -> None:
-    params = profiles.load(root, name)
+def test_a_plan_is_right_for_every_card(root: Path, name: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    params = _loaded(root, name)
+    monkeypatch.setattr(launch, "read_yaml", _read)
     for card in CARDS.values():
         plan = Plan(params, cards.machine(card, count))
         found = plan.as_json()
