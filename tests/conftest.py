@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
+import signal
+import subprocess
 import tempfile
+import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,6 +44,48 @@ FIRST = (
 
 Three of them run Prefect servers, which disturb each other on few cores. So the third starts long after the others.
 """
+
+
+_FORKS: list[int] = []
+"""The processes of this run."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give a run with several processes its name now: its server of warm processes has it too."""
+    if getattr(config.option, "numprocesses", None) and not config.option.testrunuid:
+        config.option.testrunuid = uuid.uuid4().hex
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Let the processes of a run be forks: each would import the libraries first."""
+    from tests.support import warm
+
+    os.environ["PYTEST_XDIST_TESTRUNUID"] = config.option.testrunuid
+    subprocess.Popen = warm.Popen  # type: ignore[assignment,misc]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_newgateway(gateway: Any) -> None:
+    _FORKS.append(gateway._io.popen.pid)
+
+
+def pytest_keyboard_interrupt() -> None:
+    """Interrupt the forks too: a terminal does not, because each leads a process group of its own."""
+    for pid in _FORKS:
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGINT)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage meanwhile: nearly all objects of modules and tests stay."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

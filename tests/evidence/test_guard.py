@@ -56,7 +56,7 @@ def clone(request: pytest.FixtureRequest, project: Path, published: Path, tmp_pa
 
 
 @pytest.fixture(autouse=True)
-def by_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def by_configuration(monkeypatch: pytest.MonkeyPatch, warm_starts: None) -> None:
     """The clones name their remote in DVC's configuration."""
     monkeypatch.delenv(storage.REMOTE, raising=False)
 

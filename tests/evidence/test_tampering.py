@@ -69,7 +69,7 @@ def finished(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     dvc(project, "repro", "-q")
     dvc(project, "push", "-q", "--run-cache")
     storage.publish(project, STORE)
-    for words in (["add", "-A"], ["commit", "-qm", "run"]):
+    for words in (["add", "-A"], ["commit", "-qm", "run"], ["repack", "-adq"]):  # few files: each test copies them
         subprocess.run([*GIT, *words], cwd=project, check=True)
     return project
 

@@ -128,7 +128,7 @@ def project_in(root: Path) -> Project:
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     give_database(root)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PATHFINDER_"))}
-    return Project(root, {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
+    return Project(root, {**kept, **warm.inherited(), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
 
 
 @pytest.fixture(scope="session")

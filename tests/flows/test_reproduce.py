@@ -47,7 +47,8 @@ def first(make_project: Callable[[], Project]) -> First:
 @pytest.fixture(scope="module")
 def served(first: First) -> Iterator[Project]:
     """The project after its first run, with a server that keeps running and serves later runs."""
-    server.start_server(first.project.root)
+    with warm.starts():
+        server.start_server(first.project.root)
     yield first.project
     server.stop(first.project.root, "server")
 

@@ -87,7 +87,7 @@ def remote(credentials: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict
 
 
 @pytest.fixture
-def prefect(tmp_path: Path) -> Iterator[str]:
+def prefect(tmp_path: Path, warm_starts: None) -> Iterator[str]:
     """The address of a Prefect server."""
     give_database(tmp_path)
     yield server.start_server(tmp_path).url

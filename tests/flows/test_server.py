@@ -18,6 +18,7 @@ from flows import processes, reproduce, server
 from flows.guard.lock import LOCK
 from ground.io import DataError, TransientError
 from tests.flows.conftest import ROOT, Project
+from tests.support import warm
 from tests.support.servers import JSONHandler, serving
 
 
@@ -112,7 +113,7 @@ def test_writers_at_the_same_time_wait_for_each_other(tmp_path: Path, way: str) 
     """With plain Prefect they fail; if that passes, flows/database.py is no longer needed."""
     command = [sys.executable, "-c", WRITERS, way]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PREFECT_HOME": str(tmp_path)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    done = warm.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     locked, written = map(int, done.stdout.split())
     assert (locked == 0) == (way == "ours")
     assert locked + written == 8

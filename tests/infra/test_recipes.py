@@ -21,6 +21,7 @@ import yaml
 
 from ground.io import write_text
 from pathfinder.cli import serve
+from tests.support import warm
 from tests.support.isolated import run_isolated
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -191,7 +192,7 @@ from prefect.server.api.server import create_ui_app
 print(TestClient(create_ui_app(ephemeral=False)).get("/ui-settings").text)
 """
     variables = os.environ | {"PREFECT_HOME": str(tmp_path)} | settings
-    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
+    done = warm.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     assert found["api_url"] == "/api"
     assert [path.name for path in (tmp_path / "prefect-ui").glob("v*")] != []

@@ -302,6 +302,7 @@ def test_a_full_server_answers_429(folder: Path) -> None:
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_the_command_serves_and_refuses_a_taken_port(folder: Path) -> None:
     command = [sys.executable, "-c", "from pathfinder.cli import main; main()", "serve", str(folder), "--port"]
     with listening("127.0.0.1", 0) as (_, address):

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 
 from flows import server
+from tests.support import warm
 
 
 def give_database(root: Path) -> None:
@@ -32,7 +33,8 @@ def _made() -> Path:
         if not made.exists():
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
                 root = Path(scratch)
-                server.start_server(root)
+                with warm.starts():
+                    server.start_server(root)
                 server.stop(root, "server")
                 whole = root / "whole.db"
                 with contextlib.ExitStack() as stack:

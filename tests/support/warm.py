@@ -10,6 +10,7 @@ Run     python -m tests.support.warm SOCKET     (the first command starts it; it
 from __future__ import annotations
 
 import atexit
+import ctypes
 import fcntl
 import gc
 import importlib
@@ -27,8 +28,8 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ LIBRARIES = (
     *("transformers.models.auto.tokenization_auto", "transformers.models.auto.modeling_auto"),
     *("transformers.models.qwen2.modeling_qwen2", "great_expectations", "dvc.repo", "dvc.cli", "dvc.commands.repro"),
     *("prefect.flows", "prefect.tasks", "prefect.events", "prefect.artifacts", "prefect.assets", "prefect.futures"),
+    *("prefect.server.api.server", "prefect.workers.process", "prefect.deployments.runner"),
 )
 """Imported once; none of them may import the project."""
 _SOCKET = "TESTS_WARM_SOCKET"
@@ -49,6 +51,8 @@ _SPARE = 200
 """Received descriptors first move to numbers from here, away from the numbers that a command asks for."""
 _SIZE = 8
 """Bytes of each number on the socket."""
+_ROOM = "-" * 16_000
+"""The last argument of the server and one of its variables: /proc shows those of a fork in their place."""
 
 
 _COLD = subprocess.Popen
@@ -61,7 +65,8 @@ class Popen(subprocess.Popen[Any]):
         self._server: socket.socket | None = None
         if options.get("shell") and isinstance(args, str) and _PLAIN.fullmatch(args):  # as DVC starts a stage
             args, options = [sys.executable, *shlex.split(args)[1:]], {**options, "shell": False, "executable": None}
-        self._words = None if options.get("preexec_fn") or options.get("shell") else _words(args)
+        cold = options.get("preexec_fn") or options.get("shell") or _is_asyncio()
+        self._words = None if cold else _words(args)
         super().__init__(args, **options)
 
     def _execute_child(self, *given: Any) -> None:
@@ -126,6 +131,16 @@ def run(command: Sequence[str], timeout: float | None = None, **options: Any) ->
     return done
 
 
+@contextmanager
+def starts() -> Iterator[None]:
+    """Commands that this process starts during the block are forks."""
+    before, subprocess.Popen = subprocess.Popen, Popen  # type: ignore[assignment,misc]
+    try:
+        yield
+    finally:
+        subprocess.Popen = before  # type: ignore[misc]
+
+
 def inherited() -> dict[str, str]:
     """Variables with which the commands that a fork starts with ``subprocess`` are forks as well."""
     return {_SOCKET: str(_path())}
@@ -138,6 +153,11 @@ def _words(args: Any) -> list[str] | None:
     words = [os.fspath(word) for word in args[1:]]
     words = words[words[:1] == ["-u"] :]
     return words if words[:1] in (["-m"], ["-c"]) else None
+
+
+def _is_asyncio() -> bool:
+    """True if the process is one of asyncio, which can wait for its own children only."""
+    return bool(sys._getframe(2).f_globals["__name__"] == "asyncio.unix_events")
 
 
 @cache
@@ -154,15 +174,25 @@ def _path() -> Path:
             kept = _connect(path)
         except OSError:
             path.unlink(missing_ok=True)
-            command = [sys.executable, "-m", "tests.support.warm", str(path)]
-            environment = os.environ | {_THREADS: "1", "PYTHONPATH": str(Path(__file__).parents[2])}
+            command = [sys.executable, "-m", "tests.support.warm", str(path), _ROOM]
+            variables = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+            environment = variables | {_THREADS: "1", "PYTHONPATH": str(Path(__file__).parents[2]), "ROOM": _ROOM}
             server = _COLD(command, stdin=subprocess.DEVNULL, env=environment, start_new_session=True)
             while not path.exists():
                 assert server.poll() is None, "the server of warm processes has ended"
                 time.sleep(0.05)
             kept = _connect(path)
+            atexit.register(_leave, server)
     _KEPT.append(kept)
     return path
+
+
+def _leave(server: subprocess.Popen[bytes]) -> None:
+    """Let the server end and wait for it: its CPU time, and its forks', then counts as this process's."""
+    while _KEPT:
+        _KEPT.pop().close()
+    with suppress(subprocess.TimeoutExpired):
+        server.wait(10)
 
 
 _KEPT: list[socket.socket] = []
@@ -177,10 +207,11 @@ def _connect(path: Path) -> socket.socket:
 
 def main(path: Path) -> None:
     """Serve until nobody is connected."""
+    gc.disable()
     for library in LIBRARIES:
         importlib.import_module(library)
-    gc.collect()
     gc.freeze()
+    gc.enable()
     assert threading.active_count() == 1, "a fork has none of the other threads"
     new = path.with_suffix(".new")
     with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as selector:
@@ -249,13 +280,15 @@ def _become(
         before = _prefect_variables()
         os.environ.clear()
         os.environ.update(environment)
+        _show([sys.executable, *words], environment)
         if _SOCKET in environment:
             subprocess.Popen = Popen  # type: ignore[assignment,misc]
         tempfile.tempdir = None  # TMPDIR decides again
         os.chdir(folder)
-        if before != _prefect_variables():
-            _read_settings()
+        sys.modules.pop("prefect.main", None)  # it sets up logging, by variables that the project sets at its import
         kind, program, *rest = words
+        if program != "dvc" and before != _prefect_variables():
+            _read_settings()
         sys.argv = ["-c" if kind == "-c" else program, *rest]
         paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
         mine = str(Path(__file__).parents[2])
@@ -271,12 +304,22 @@ def _become(
         os._exit(status)
 
 
+def _show(words: list[str], environment: dict[str, str]) -> None:
+    """Let /proc show these arguments and variables, as it does for a process that was started with them."""
+    bounds = [int(field) for field in Path("/proc/self/stat").read_text().rpartition(")")[2].split()[45:49]]
+    shown = (words, [f"{name}={value}" for name, value in environment.items()])
+    for texts, start, end in zip(shown, bounds[::2], bounds[1::2], strict=True):
+        content = b"".join(os.fsencode(text) + b"\0" for text in texts)
+        assert len(content) <= end - start, "too long for the room in the server's arguments and variables"
+        ctypes.memmove(start, content.ljust(end - start, b"\0"), end - start)
+
+
 def _prefect_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith("PREFECT_") or name == "HOME"}
 
 
 def _read_settings() -> None:
-    """Prefect reads its settings when it is imported."""
+    """Prefect reads its settings when it is imported; to read them again takes a fifth of a second."""
     from prefect import context
     from prefect.logging import configuration
 
