@@ -177,7 +177,7 @@ def write_page(folder: Path, solved: Mapping[str, Any] | None = None) -> None:
 def main(
     folder: Annotated[Path, typer.Argument(help="a folder with the layout of data/")] = Path("data"),
     solve: Annotated[int, typer.Option(metavar="STORIES", help="held-out stories that the policy solves")] = 0,
-    world: Annotated[Literal["small", "rich", "wide"], typer.Option(help="the world of these stories")] = "small",
+    world: Annotated[Literal["small", "rich", "wide"], typer.Option(help="the world of these stories")] = "wide",
 ) -> None:
     """Write the statistics page of a generated world to reports/world."""
     with errors_without_traceback():

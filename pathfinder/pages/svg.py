@@ -67,7 +67,7 @@ def line_chart(
     parts = _y_grid(y_of, left, right)
     parts += [_text(x_of(tick), base + 16, f"{tick:g}", "middle") for tick in x_of.ticks]
     for place, (name, line) in enumerate(series.items()):
-        colour, dash = ("var(--dim)", "3 4") if name == guide else (_COLOURS[place % 6], _DASHES[place % 6])
+        colour, dash = ("var(--dim)", "3 4") if name == guide else _stroke(place)
         path = " ".join(f"{x_of(x):.1f},{y_of(y):.1f}" for x, y in line if math.isfinite(y))
         style = f'fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"'
         parts.append(f'<polyline points="{path}" {style}/>')
@@ -174,6 +174,11 @@ def _label(x: float, y: float, text: str, right: float, taken: list[tuple[float,
     left, base = fits[0] if fits else (x + 9, y + 4)
     taken.append((left, left + width, base))
     return _text(left, base, text)
+
+
+def _stroke(place: int) -> tuple[str, str]:
+    """Colour and dashes of a line; 36 lines differ in one or both."""
+    return _COLOURS[place % 6], _DASHES[(place + place // 6) % 6]
 
 
 def _mark(x: float, y: float, place: int) -> str:
