@@ -31,7 +31,7 @@ def statement_of(record: Mapping[str, Any], digest: str, others: Mapping[str, st
         *(file for kind in ("inputs", "rooms", "code") for file in _files(record[kind])),
         *({"name": name, "digest": {"sha256": use["before"]["sha256"]}} for name, use in _journals(record)),
     ]
-    unique = {json.dumps(each, sort_keys=True): each for each in dependencies}
+    unique = {(each["name"], each["digest"]["sha256"]): each for each in dependencies}
     source = [{"name": "commit", "digest": {"gitCommit": commit}}] if commit else []
     return {
         "_type": STATEMENT,
@@ -83,7 +83,7 @@ def _without_order(statement: Any) -> str:
     """A statement as text, without the names of the tool; it lists files in the order of the stage."""
 
     def ordered(files: list[Any]) -> list[Any]:
-        return sorted(files, key=lambda file: json.dumps(file, sort_keys=True))
+        return sorted(files, key=lambda file: (file["name"], *file["digest"].items()))
 
     predicate = statement["predicate"]
     definition, run = predicate["buildDefinition"], predicate["runDetails"] | {"builder": None}

@@ -89,3 +89,9 @@ def test_a_standalone_drawing_has_the_page_s_colours() -> None:
     assert used <= set(re.findall(r"(--\w+):", style.text))
     assert "--bg" in used
     assert alone.count("<polyline") == drawing.count("<polyline") == 4
+
+
+def test_twelve_lines_differ_in_colour_or_dashes() -> None:
+    chart = line_chart({f"line {place}": [(0.0, place), (1.0, place)] for place in range(12)}, "x", "y")
+    strokes = re.findall(r'<polyline [^>]*stroke="([^"]*)"[^>]*stroke-dasharray="([^"]*)"', chart)
+    assert len(set(strokes)) == 12
