@@ -145,7 +145,7 @@ style: $(DEV_STAMP)
 test: style data  ## run style checks, type checks and tests
 	@# The tests leave a sixth of two cores idle, so mypy runs at the same time. Its messages come last.
 	@types=$$(mktemp); nice mypy >$$types & trap "kill $$! 2>/dev/null" INT TERM; \
-	OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -p no:anyio; tests=$$?; \
+	OMP_NUM_THREADS=1 python -m pytest -n 3 --dist loadscope --no-loadscope-reorder -W "ignore:Module already imported"; tests=$$?; \
 	wait $$!; typed=$$?; cat $$types; rm $$types; exit $$((tests || typed))
 
 rehearse: $(DEV_STAMP)  ## rehearse every GPU profile on the CPU, against substitutes of Hub and servers
