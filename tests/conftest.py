@@ -25,6 +25,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("DO_NOT_TRACK", "1")
 os.environ.setdefault("PATHFINDER_SIGNING_KEY", f"{tempfile.gettempdir()}/pathfinder-tests-{os.getuid()}/signing.pem")
 
+_COMPILER = "TORCHINDUCTOR_CACHE_DIR"
 ROOT = Path(__file__).resolve().parent.parent
 ON_REQUEST = ("benchmarks", "campaign", "faults", "rehearsal", "team")
 """The markers of tests that take minutes or hours: they run if ``-m`` is given, or if the test is named (``::``)."""
@@ -115,6 +116,15 @@ def _waits(item: pytest.Item, named: set[str]) -> bool:
 def is_left_out(name: str, markers: set[str], named: set[str]) -> bool:
     """True if a test has a marker of ``ON_REQUEST`` and is not among those ``named`` on the command line."""
     return name not in named and not markers.isdisjoint(ON_REQUEST)
+
+
+@pytest.fixture(autouse=True)
+def no_compiler_folder() -> Iterator[None]:
+    """PyTorch's compiler sets a variable, which the records of later tests in this process would hold."""
+    before = os.environ.get(_COMPILER)
+    yield
+    if before is None:
+        os.environ.pop(_COMPILER, None)
 
 
 @pytest.fixture(scope="session")
