@@ -151,17 +151,15 @@ def answers(cells: Mapping[Cell, Figures], items: Sequence[Judged]) -> list[Answ
 def _setting(base: str, size: int, here: Sequence[tuple[Hypothesis, Rows]]) -> list[Answer]:
     """The answers of a setting from the figures of both sides, each float64 (seeds, 2, 1 + resamples)."""
     differences = [pairs[:, 0] - pairs[:, 1] for _, pairs in here]
-    every = _adjusted(differences)
-    looks = [max((look for look in LOOKS if look <= len(rows)), default=len(rows)) for rows in differences]
-    looked = [rows[:look] for rows, look in zip(differences, looks, strict=True)]
+    seeds = min(map(len, differences), default=0)
+    look = max((look for look in LOOKS if look <= seeds), default=seeds)
+    ps, ps_seen = _adjusted(differences), _adjusted([rows[:look] for rows in differences])
     out = []
-    for (hypothesis, pairs), rows, p, seen, p_seen in zip(
-        here, differences, every, looked, _adjusted(looked), strict=True
-    ):
-        found = estimate([rows], 0.95)
+    for (hypothesis, pairs), rows, p, p_seen in zip(here, differences, ps, ps_seen, strict=True):
+        found, seen = estimate([rows], 0.95), rows[:look]
         spread, of_items = float(rows[:, 0].std(ddof=1)), float(rows.mean(0)[1:].std())
-        verdict = verdict_of(estimate([seen], 0.95), estimate([seen], EQUIVALENCE), p_seen, len(seen))
-        if pairs[:, :, 0].mean(0).max() > CEILING:
+        verdict = verdict_of(estimate([seen], 0.95), estimate([seen], EQUIVALENCE), p_seen, look)
+        if pairs[:look, :, 0].mean(0).max() > CEILING:
             verdict = "too high"
         needed = seeds_needed(found.value, spread, of_items)
         near = estimate([rows], EQUIVALENCE)

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import transformers
@@ -46,8 +46,6 @@ class Laboratory:
     plan: Plan
     material: Path = MATERIAL
     bases: Path = BASES
-    where: Literal["cpu", "cuda"] = "cpu"
-    """The device that scores the test sets."""
 
     @cached_property
     def dev(self) -> list[Judged]:
@@ -93,8 +91,7 @@ class Laboratory:
         with tempfile.TemporaryDirectory() as folder:
             trained = self.train(cell, Path(folder))
             after_training = time.process_time()
-            model = open_model(trained)
-            scorer = Scorer(model, dtype="float32", token_budget=_TOKENS, backend="cascade", where=self.where)
+            scorer = Scorer(open_model(trained), dtype="float32", token_budget=_TOKENS, where="cpu")
             dev, test, steps = map(scorer.score, self._solutions)
         readings: list[str] = [name for name in ("soundness", "quality") if name in readings_of(VARIANTS[cell.variant])]
         found = {name: by_reading_of(self.dev, dev, self.test, test, name) for name in readings}
@@ -110,7 +107,6 @@ class Laboratory:
             },
             "machine": {
                 "processor": torch.backends.cpu.get_cpu_capability(),
-                "scored_on": "cpu" if self.where == "cpu" else torch.cuda.get_device_name(),
                 "torch": torch.__version__,
                 "transformers": transformers.__version__,
                 "python": platform.python_version(),

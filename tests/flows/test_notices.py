@@ -313,7 +313,7 @@ def test_a_run_that_the_user_interrupted_is_not_told(monkeypatch: pytest.MonkeyP
 def test_the_server_reads_the_state_of_a_run_before_it_sends_a_notice(
     kind: str, now: dict[str, Any], message: str | None
 ) -> None:
-    """The state is the one in the event, but every other value of the run is current."""
+    """The template gets the state from the event, and all other values of the run as they are now."""
     state = SimpleNamespace(name="Late", timestamp="yesterday", message=now.get("state_message", message))
     context = {"flow_run": SimpleNamespace(name="one", state=state, **now), "deployment": SimpleNamespace(name="night")}
     action = automations._send(Target(uuid4(), True), automations._message(kind))

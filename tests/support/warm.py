@@ -52,7 +52,7 @@ _SPARE = 200
 _SIZE = 8
 """Bytes of each number on the socket."""
 _ROOM = "-" * 16_000
-"""The last argument of the server and one of its variables: /proc shows those of a fork in their place."""
+"""Room in the arguments and variables of the server. A fork writes its own into it, so that /proc shows them."""
 
 
 _COLD = subprocess.Popen
