@@ -217,7 +217,7 @@ def test_seeds_after_a_look_change_no_verdict_before_the_next_one(items: list[Ju
     assert {a.verdict for a in before} == {"open"}
     assert all(a.seeds == 23 and a.found.value > 5 and a.p < min(LOOKS.values()) for a in before)
     assert {a.verdict for a in answers(cells, items)} == {"helps"}
-    near, far = _cells(items, 0.0, 0.1, 8), _cells(items, 0.38, 0.002, 23)
+    near, far = _cells(items, 0.0, 0.1, 8), _cells(items, 0.4, 0.002, 23)
     risen = answers({cell: near.get(cell, figures) for cell, figures in far.items()}, items)
     assert {a.verdict for a in risen} == {"open"}, "later seeds near the ceiling change none either"
 
