@@ -1,0 +1,127 @@
+"""One training run, from labelled trees to a model folder: what the stage ``train`` and ``pathfinder train`` share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import torch
+from transformers import PreTrainedTokenizerFast
+
+from ground import io
+from pathfinder.core import mixes
+from pathfinder.core.hub import HubModel
+from pathfinder.core.params import Train
+from pathfinder.core.prompts import VARIANTS
+from pathfinder.models import folders, launch, model
+from pathfinder.training import metrics, outcome, stored, trainer
+from pathfinder.training.card import Learnt
+from pathfinder.training.examples import Example, read_examples
+from pathfinder.training.network import gathered_network, load_network, positions
+from pathfinder.training.objective import evaluate
+from pathfinder.tree.passes import Prompter
+
+Trees = tuple[pl.DataFrame, pl.DataFrame]
+"""The trees to learn from and the held-out trees (``records.TREES`` or ``SOFT_TREES``)."""
+_CURVE_TREES = 40
+"""Held-out trees of the learning curve, evenly spaced. The figures after training cover all held-out trees."""
+_NAMED = 100
+"""Records that the metrics name if they are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The network after training, whole, with its examples and figures."""
+
+    network: Any
+    tokenizer: PreTrainedTokenizerFast
+    prompter: Prompter
+    tokens_added: Sequence[str]
+    learn: Sequence[Example]
+    figures: metrics.Train
+    left_out: dict[str, int]
+    """The tokens of each record that is longer than the model's positions."""
+    rows: list[dict[str, float]]
+    throughput: dict[str, float]
+
+    def save(self, settings: Train, path: Path, learnt: Learnt) -> None:
+        """Write the model folder ``path``."""
+        parts = self.network, self.tokenizer, self.prompter, settings, self.tokens_added
+        outcome.save_model(*parts, path, learnt, self.figures.sources)
+
+
+def train(
+    base: folders.OpenedModel, variant: str, settings: Train, progress: Path, trees: Callable[[], Trees], listed: str
+) -> Trained | None:
+    """Train ``variant`` from ``base``, in this process and all others that a launcher started; the first has a result.
+
+    The folder ``progress`` receives the tokenised ``trees`` and the checkpoints, so a run that was killed resumes if
+    it is given the same folder. ``listed`` says where records are listed that are too long for the model.
+    Raises ``DataError`` as ``load_network``, ``read_examples`` and ``fit`` do.
+    """
+    if model.device() == "cpu":
+        torch.set_num_threads(1)  # a fixed order of sums: the same bytes for any number of cores
+    processes = launch.join(cpu=model.device() == "cpu")
+    is_first, files, tokenizer = processes.is_main_process, base.files, base.tokenizer
+    prompter = Prompter(tokenizer, VARIANTS[variant])
+    sets, about = stored.prepared(
+        progress / "examples", is_first, lambda: _examples(trees(), settings, prompter, positions(files), listed)
+    )
+    learn, test, left_out = sets["learn"], sets["test"], about.pop("left_out")
+    network, added = load_network(files, tokenizer, settings)
+    curve = test[:: -(-len(test) // _CURVE_TREES) or 1]
+    fitted = trainer.fit(network, prompter, learn, settings, progress, curve)
+
+    if is_first or fitted.gather_weights is not None:  # every process holds a part of sharded weights
+        held_out = evaluate(fitted.network, test, prompter, settings.token_budget)
+    if fitted.gather_weights is not None:
+        weights = fitted.gather_weights()
+        if is_first:
+            network = gathered_network(files, tokenizer, settings, weights)
+    processes.destroy_process_group()
+    if not is_first:
+        return None
+    figures = outcome.figures(learn, test, fitted.rows, test_labels=held_out, **about)
+    return Trained(network, tokenizer, prompter, added, learn, figures, left_out, fitted.rows, fitted.throughput)
+
+
+def _examples(
+    trees: Trees, settings: Train, prompter: Prompter, limit: int, listed: str
+) -> tuple[stored.Sets, dict[str, Any]]:
+    """The examples to learn from and the held-out ones, and what the metrics say about them."""
+    learn_trees, test_trees = trees
+    too_long: dict[str, int] = {}
+    learn = read_examples(
+        learn_trees,
+        prompter,
+        settings.token_budget,
+        settings.weighting,
+        settings.records_per_tree,
+        settings.soft_labels,
+        limit,
+        too_long,
+    )
+    test = read_examples(test_trees, prompter, settings.token_budget, positions=limit, too_long=too_long)
+    sources = {
+        str(source): mixes.records_of(part) for (source,), part in learn_trees.group_by("source", maintain_order=True)
+    }
+    about = {"sources": sources, "too_long_records": len(too_long), "too_long": dict(list(too_long.items())[:_NAMED])}
+    about["left_out"] = too_long
+    if too_long:
+        longest = max(too_long, key=lambda name: too_long[name])
+        print(
+            f"{len(too_long)} records are longer than the model's {limit} positions and left out; the longest is "
+            f"{longest} with {too_long[longest]} tokens, {listed} names the first {_NAMED}",
+            file=sys.stderr,
+        )
+    return {"learn": learn, "test": test}, about
+
+
+def base_of(base: folders.OpenedModel) -> HubModel | dict[str, str]:
+    """The repository of a base model, or the sha256 of its files by name."""
+    files = (path for path in sorted(base.files.iterdir()) if path.is_file())
+    return base.origin or {path.name: io.sha256_file(path) for path in files}
