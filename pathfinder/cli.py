@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib.metadata import entry_points, version
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.main import get_group
@@ -17,8 +17,11 @@ from typer.main import get_group
 from ground.command import PIPELINE, PIPELINE_VERBS, Verbs, flushed
 from ground.io import DataError
 from ground.show import AsJson, AsJsonLines, show, show_row
-from ground.text import errors_without_traceback, has_colour
+from ground.text import errors_without_traceback, has_colour, printable
 from pathfinder.bench import Precision, Revision, System, bench
+
+if TYPE_CHECKING:
+    from pathfinder.benchmarks.given import Given
 
 BENCHMARKS = "PRMs and benchmarks"
 
@@ -86,6 +89,28 @@ Model = Annotated[
         "(docs/benchmarks.md)."
     ),
 ]
+Split = Annotated[
+    Literal["auto", "blank", "lines", "numbered"],
+    typer.Option(
+        help="Where a step of a text begins: after a blank line, at a line, or at its number (Step 2:); auto: at "
+        "numbers if there are several, else at blank lines if there are any."
+    ),
+]
+Columns = Annotated[
+    str,
+    typer.Option(help="The names of your fields: problem=FIELD,steps=FIELD (or solution=, solutions=)[,id=FIELD]."),
+]
+Problems = Annotated[str, typer.Option(help="The input file of a batch, if FILE holds its answers (custom_id).")]
+
+
+def given_in(file: str, split: Any, columns: str, problems: str) -> Given:
+    """The solutions of a file; a line on standard error says how they were read if there was a choice."""
+    from pathfinder.benchmarks.given import read_given
+
+    given = read_given(file, split, columns, problems)
+    if given.note:
+        typer.echo(printable(given.note), err=True)
+    return given
 
 
 @app.command(rich_help_panel=BENCHMARKS)
@@ -104,8 +129,10 @@ def score(
     file: Annotated[
         str,
         typer.Argument(
-            help='JSON lines or a JSON list of {"problem", "steps"[, "id"]}, a file of ProcessBench or PRMBench, or a '
-            "text (.txt, .md, .tex) with blank lines between the problem and its steps; - reads standard input."
+            help='JSON lines or a JSON list of {"problem", "steps"[, "id"]} or of another layout (docs/library.md): '
+            "ProcessBench, PRMBench, TRL, chat messages, question and solution, logs of lm-eval, inspect_ai and "
+            "batches; also CSV, Parquet, hub:OWNER/NAME:SPLIT, or a text (.txt, .md, .tex) with blank lines between "
+            "the problem and its steps; - reads standard input."
         ),
     ],
     model: Model = "models/full",
@@ -126,6 +153,9 @@ def score(
         str | None, typer.Option(help="A server (…/v1) that offers this model; only its tokenizer is read here.")
     ] = None,
     system: System = None,
+    split: Split = "auto",
+    columns: Columns = "",
+    problems: Problems = "",
     form: Annotated[
         Literal["scores", "processbench", "prmbench"],
         typer.Option("--as", help="What to print: all scores, or the predictions that `pathfinder grade` reads."),
@@ -145,13 +175,13 @@ def score(
 
     if as_json and pretty:
         raise typer.BadParameter("--json and --pretty are two forms of output; give one of them")
-    solutions = results.read_solutions(file)
+    solutions = results.read_solutions(given_in(file, split, columns, problems))
     with (
         open_named(model, revision, dtype, url, system, Mode(mode), preset) as scorer,
         Progress("score", len(solutions), "solutions") as progress,
     ):
         for part in results.batched(solutions):
-            for solution, scores in zip(part, scorer.score(part, progress.advance), strict=True):
+            for solution, scores in zip(part, results.scored_part(scorer, part, progress.advance), strict=True):
                 if pretty:
                     typer.echo(results.render_scores(solution, scores, has_colour(sys.stdout)))
                 elif form == "scores":
@@ -166,13 +196,17 @@ def rerank(
         str,
         typer.Argument(
             help='JSON lines of {"problem", "solutions": […][, "answers", "id"]}; a solution is a list of steps, or a '
-            "text with blank lines between them. - reads standard input."
+            "text with blank lines between them. Also every layout that `score` reads: rows with one solution are "
+            "candidates if their problem is the same. - reads standard input."
         ),
     ],
     model: Model = "models/full",
     revision: Revision = None,
     dtype: Precision = "auto",
     system: System = None,
+    split: Split = "auto",
+    columns: Columns = "",
+    problems: Problems = "",
     _: AsJsonLines = False,
 ) -> None:
     """Choose the best of several solutions per problem by their step rewards, the vote of their answers, or both.
@@ -184,7 +218,7 @@ def rerank(
     from pathfinder.baselines.named import open_named
     from pathfinder.policy.rerank import read_candidates, reranked
 
-    given = read_candidates(file)
+    given = read_candidates(given_in(file, split, columns, problems))
     with (
         open_named(model, revision, dtype, system=system) as prm,
         Progress("rerank", len(given), "problems") as progress,

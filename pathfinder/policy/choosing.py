@@ -14,8 +14,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from pathfinder.core.prompts import STEP_SEPARATOR
-
 READING: Final = "quality"
 """The reading that guides a search: a step has to be right and bring the solution forward."""
 SCORES: dict[str, Callable[[Sequence[float]], float]] = {
@@ -32,11 +30,6 @@ RULES: dict[str, tuple[str, str]] = {
 """The way and the score of each rule."""
 COLUMNS: dict[str, str] = {}
 """The rules with a column of their own in the report's main results, with its title."""
-
-
-def steps_of(solution: str) -> tuple[str, ...]:
-    """Split a whole solution at blank lines into non-empty steps, as the search would have drawn them."""
-    return tuple(step for part in solution.split(STEP_SEPARATOR) if (step := part.strip()))
 
 
 def choose(rewards: Sequence[Sequence[float] | None], votes: Sequence[str | None]) -> dict[str, int | None]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ground.io import DataError
+from pathfinder.benchmarks.given import Given, GivenRow
 from pathfinder.benchmarks.grading import Grader, last_boxed, majority
-from pathfinder.core.given import open_given, rows_in
+from pathfinder.benchmarks.layouts import CANDIDATES
 from pathfinder.core.prompts import STEP_SEPARATOR
 from pathfinder.core.steps import PRM, Solution
-from pathfinder.policy.choosing import choose, steps_of
+from pathfinder.policy.choosing import choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,45 +26,37 @@ class Candidates:
     answers: tuple[str | None, ...]
 
 
-def read_candidates(source: str) -> list[Candidates]:
-    """Read ``{"problem", "solutions": […][, "answers": […], "id"]}`` from JSON lines, one JSON list, or ``-``.
+def read_candidates(given: Given) -> list[Candidates]:
+    """The candidates of each problem: the solutions of a row, or of all rows with one solution of the same problem.
 
-    A solution is a text, whose steps blank lines separate, or a list of steps. "question" and "candidates" are other
-    names of the first two. Answers that are not given are the last ``\\boxed{}`` of each solution. Raises ``DataError``
-    naming the file and row.
+    Answers that are not given are the last ``\\boxed{}`` of each solution. Raises ``DataError`` naming file and row for
+    bad answers, or if no problem has several solutions.
     """
-    with open_given(source) as (name, handle):
-        found = [_candidates(row, at) for at, row in rows_in(name, handle)]
-    if not found:
-        raise DataError(f"{name}: contains no row; give one JSON object per line")
-    return found
+    if given.layout != CANDIDATES and all(len(row.solutions) == 1 for row in given.rows):
+        return _by_problem(given)
+    return [_candidates(row) for row in given.rows]
 
 
-def _candidates(row: Any, at: str) -> Candidates:
-    row = row if isinstance(row, dict) else {}
-    problem = row.get("problem", row.get("question"))
-    given = row.get("solutions", row.get("candidates"))
-    listed = [list(steps_of(one)) if isinstance(one, str) else one for one in given] if isinstance(given, list) else []
-    are_steps = [isinstance(one, list) and all(isinstance(step, str) for step in one) for one in listed]
-    if not isinstance(problem, str) or not listed or not all(are_steps):
-        raise DataError(
-            f"{at}: expected an object with problem (string) and solutions (non-empty list of texts or of lists of "
-            "steps); correct or remove the row"
-        )
-    answers = row.get("answers", [last_boxed(STEP_SEPARATOR.join(steps)) for steps in listed])
-    if not isinstance(answers, list) or len(answers) != len(listed):
-        raise DataError(f"{at}: answers must be a list with one answer per solution; correct it or leave it out")
-    identity = row.get("id", at.rpartition(" ")[2])
-    if not all(answer is None or _is_plain(answer) or isinstance(answer, float) for answer in answers):
-        raise DataError(f"{at}: answers must be texts, numbers or null; correct them or leave them out")
-    if not _is_plain(identity) or not str(identity).strip():
-        raise DataError(f"{at}: id is {identity!r:.80}, expected a text or an integer; correct it or leave it out")
+def _by_problem(given: Given) -> list[Candidates]:
+    rows: dict[str, list[GivenRow]] = {}
+    for row in given.rows:
+        rows.setdefault(row.problem, []).append(row)
+    if len(rows) == len(given.rows):
+        raise DataError(f"{given.name}: no problem has several solutions; give more, or use `pathfinder score`")
+    whole = [(group[0], tuple(one for row in group for one in row.solutions)) for group in rows.values()]
+    return [_candidates(replace(first, solutions=solutions)) for first, solutions in whole]
+
+
+def _candidates(row: GivenRow) -> Candidates:
+    answers = row.answers
+    if answers == ():
+        answers = [last_boxed(STEP_SEPARATOR.join(steps)) for steps in row.solutions]
+    if not isinstance(answers, list) or len(answers) != len(row.solutions):
+        raise DataError(f"{row.at}: answers must be a list with one answer per solution; correct it or leave it out")
+    if not all(isinstance(one, str | int | float | None) and not isinstance(one, bool) for one in answers):
+        raise DataError(f"{row.at}: answers must be texts, numbers or null; correct them or leave them out")
     texts = tuple(None if answer is None else str(answer) for answer in answers)
-    return Candidates(str(identity), problem, tuple(map(tuple, listed)), texts)
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int) and not isinstance(value, bool)
+    return Candidates(row.id, row.problem, row.solutions, texts)
 
 
 def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar, Literal, NoReturn
 
 from ground.io import DataError
 from ground.text import printable
-from pathfinder.core.given import first_character, open_given, rows_in, text_in
+from pathfinder.benchmarks.given import Given
 from pathfinder.core.readings import DEFINITION, error_labels
-from pathfinder.core.steps import Solution, StepScore, by_reading
+from pathfinder.core.steps import PRM, Solution, StepScore, by_reading
 
 Form = Literal["processbench", "prmbench"]
 """Prediction files that can be written."""
 PRINTED = 512
 """Solutions that are scored before their rows are printed, so that an interruption loses no more."""
-_PROSE = (".md", ".tex")
-"""Suffixes of texts that are never JSON, although they may begin with a bracket."""
-_TEXTS = ("", ".txt", *_PROSE)
 
 TOO_LONG = "longer than the model's context"
 """The reason of a solution without scores."""
-
-_BLANK_LINES = re.compile(r"\n[^\S\n]*\n")
+NO_STEP = "empty"
+"""The reason of a solution whose text is empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +143,11 @@ def typed_step(text: str, score: StepScore) -> ScoredStep:
 
 
 def scored_solution(solution: Solution, scores: Sequence[StepScore]) -> ScoredSolution | UnscoredSolution:
-    """The typed result of a solution. Without scores, it is longer than the model's context."""
+    """The typed result of a solution. Without scores, it is longer than the model's context or has no step."""
     if not scores:
-        return UnscoredSolution(solution.problem, TOO_LONG)
+        return UnscoredSolution(solution.problem, TOO_LONG if solution.steps else NO_STEP)
     steps = tuple(typed_step(text, score) for text, score in zip(solution.steps, scores, strict=True))
     return ScoredSolution(solution.problem, steps)
-
-
-def split_steps(text: str) -> list[str]:
-    """The parts of a text between blank lines, without empty ones. Windows line ends become Unix line ends."""
-    return [step for part in _BLANK_LINES.split(text.replace("\r\n", "\n")) if (step := part.strip())]
 
 
 def batched(solutions: Sequence[Solution]) -> Iterator[Sequence[Solution]]:
@@ -165,50 +155,20 @@ def batched(solutions: Sequence[Solution]) -> Iterator[Sequence[Solution]]:
     return (solutions[start : start + PRINTED] for start in range(0, len(solutions), PRINTED))
 
 
-def read_solutions(source: str) -> list[Solution]:
-    """Read solutions from a file, or from standard input for ``-``, in any of these forms.
-
-    JSON lines or one JSON list: ``{"problem", "steps": […]}``, ProcessBench's rows among them; PRMBench's rows, of
-    which the modified solution is scored. Standard input, or a file with the name of a text, may also be one solution:
-    blank lines separate the problem and the steps. A row without an id has its number, from 1. Raises ``DataError``
-    naming the file and row of a bad row, a file without solutions, or a file of an unknown format.
-    """
-    suffix = Path(source.removesuffix(".gz")).suffix.lower()
-    with open_given(source) as (name, handle):
-        if first_character(handle) in (b"", b"{", b"[") and suffix not in _PROSE:
-            solutions = [_solution(row, at) for at, row in rows_in(name, handle)]
-        elif suffix not in _TEXTS:
-            raise DataError(
-                f"{name}: neither JSON (lines or a list) nor, by its name, a text; give a .jsonl, .json, .txt, .md or "
-                ".tex file, or one without an extension"
-            )
-        else:
-            problem, *steps = split_steps(text_in(name, handle))
-            if not steps:
-                raise DataError(f"{name}: only a problem; add its steps, with a blank line before each")
-            solutions = [_solution({"id": 1, "problem": problem, "steps": steps}, name)]
-    if not solutions:
-        raise DataError(f"{name}: contains no solution; give JSON lines, or a text with blank lines between the steps")
-    return solutions
+def read_solutions(given: Given) -> list[Solution]:
+    """The solutions of a file, each with the name and the steps that it is scored with."""
+    return [Solution(one.id, one.problem, one.steps) for one in given.each()]
 
 
-def _solution(row: Any, place: str) -> Solution:
-    found: tuple[Any, str, Any]
-    match row:
-        case {"idx": str() as idx, "classification": str() as kind, "modified_question": str() as problem}:
-            found = (f"{kind}_{idx}", problem, row.get("modified_process"))
-        case {"problem": str() as problem, "steps": steps}:
-            found = (row.get("id", place.rpartition(" ")[2]), problem, steps)
-        case _:
-            found = (None, "", None)
-    match found:
-        case (str() | int() as name, problem, [_, *_] as steps) if not isinstance(name, bool) and str(name).strip():
-            if all(isinstance(step, str) for step in steps):
-                return Solution(str(name), problem, tuple(steps))
-    raise DataError(
-        f"{place}: expected an object with problem (string), steps (non-empty list of strings) and perhaps id (string "
-        f"or integer), found {ascii(row)[:200]}; correct or remove the row"
-    )
+def scored_part(
+    prm: PRM, part: Sequence[Solution], on_done: Callable[[int], None] | None = None
+) -> list[list[StepScore]]:
+    """``prm.score``, without asking for solutions that have no step; these have no scores."""
+    whole = [solution for solution in part if solution.steps]
+    scores = iter(prm.score(whole, on_done) if whole else [])
+    if on_done is not None and len(whole) < len(part):
+        on_done(len(part) - len(whole))
+    return [next(scores) if solution.steps else [] for solution in part]
 
 
 def prediction(form: Form, solution: Solution, scores: Sequence[StepScore]) -> dict[str, Any]:
@@ -241,7 +201,7 @@ def render_scores(solution: Solution, scores: Sequence[StepScore], has_colour: b
     Control characters are shown as escapes, so that no text can control the terminal.
     """
     if not scores:
-        return f"{printable(solution.problem)}\n\nnot scored: {TOO_LONG}"
+        return f"{printable(solution.problem)}\n\nnot scored: {TOO_LONG if solution.steps else NO_STEP}"
     from pathfinder.pages.picture import as_text, picture_of  # only a picture needs the pages
 
     return as_text(picture_of(solution.problem, scored_solution(solution, scores).steps), has_colour)

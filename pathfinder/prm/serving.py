@@ -24,13 +24,14 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Res
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from ground.io import DataError
+from pathfinder.benchmarks.splits import split_steps
 from pathfinder.core.steps import Solution
 from pathfinder.pages.formulas import Formulas
 from pathfinder.pages.page import STYLE, escaped, template
 from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS, LEGEND, picture_of
 from pathfinder.prm.batching import Batcher, FullError, tokens_of
 from pathfinder.prm.gate import AGAIN, Bearer, Gate, Impatient, OwnHost
-from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_solution, split_steps
+from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_solution
 
 MOST_STEPS = 1024
 MOST_CHARACTERS = 8192
@@ -189,7 +190,7 @@ def make_app(
         """Per step [1 - reward, reward]. Steps end with ``<extra_0>`` or are separated by blank lines."""
         text = request.messages[-1].content
         ended = [step for part in text.split(SEPARATOR) if (step := part.strip())]
-        steps = ended if SEPARATOR in text else split_steps(text)
+        steps = ended if SEPARATOR in text else split_steps(text, "blank")
         problem = next((turn.content for turn in request.messages if turn.role == "user"), "")
         try:
             one = SolutionIn(problem=problem, steps=steps)
@@ -242,7 +243,7 @@ def make_app(
         problem, text = "", ""
         try:
             problem, text = read_form(await request.body())
-            (found,) = await scored([SolutionIn(problem=problem, steps=split_steps(text))])
+            (found,) = await scored([SolutionIn(problem=problem, steps=split_steps(text, "blank"))])
         except ValueError:  # the form, or the limits of ``SolutionIn``
             refused["invalid"] += 1
             return page(model, problem, text, refusal=f"Not scored: {LIMITS}.", status=422)

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pathfinder.benchmarks.splits import steps_of
 from pathfinder.core.params import Report
 from pathfinder.core.steps import RoundScorer, Solution, StepScore
 from pathfinder.policy.best_of_n import best_of_n, score_samples
-from pathfinder.policy.choosing import BEST, RULES, SCORES, choose, steps_of
+from pathfinder.policy.choosing import BEST, RULES, SCORES, choose
 
 REPORT = Report(bootstrap_samples=50, seed=1)
 

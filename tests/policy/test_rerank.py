@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ground.io import DataError
+from pathfinder.benchmarks.given import read_given
 from pathfinder.cli import app
 from pathfinder.core.steps import RoundScorer, Solution, StepScore
 from pathfinder.policy.choosing import RULES, SCORES, WEIGHTED
@@ -41,7 +42,7 @@ def write(folder: Path, *rows: Any) -> str:
 
 
 def chosen(folder: Path, row: Any) -> dict[str, int | None]:
-    (found,) = reranked(Rewards(), read_candidates(write(folder, row)))
+    (found,) = reranked(Rewards(), read_candidates(read_given(write(folder, row))))
     assert list(found["chosen"]) == [*RULES, "vote"]
     return dict(found["chosen"])
 
@@ -60,7 +61,7 @@ def test_equal_answers_vote_together_however_they_are_spelled(tmp_path: Path) ->
 
 def test_texts_are_split_and_their_answers_read(tmp_path: Path) -> None:
     row = {"question": "P", "candidates": ["1\n\n2 \\boxed{7}", "3"], "id": 4}
-    (found,) = read_candidates(write(tmp_path, row))
+    (found,) = read_candidates(read_given(write(tmp_path, row)))
     assert (found.id, found.steps, found.answers) == ("4", (("1", "2 \\boxed{7}"), ("3",)), ("7", None))
 
 
@@ -71,7 +72,9 @@ def test_candidates_without_answer_or_scores(tmp_path: Path) -> None:
     assert chosen(tmp_path, none) == dict.fromkeys(RULES, 1) | {"vote": None}
     long = {"problem": "P", "solutions": [["long"], ["2"]]}
     assert chosen(tmp_path, long) == dict.fromkeys(RULES, 1) | {"vote": None}
-    (row,) = reranked(Rewards(), read_candidates(write(tmp_path, {"problem": "P", "solutions": [["long"], [], ["2"]]})))
+    (row,) = reranked(
+        Rewards(), read_candidates(read_given(write(tmp_path, {"problem": "P", "solutions": [["long"], [], ["2"]]})))
+    )
     assert row["rewards"] == [None, None, [0.2]], "an empty list would pass for rewards"
 
 
@@ -88,7 +91,7 @@ def test_candidates_without_answer_or_scores(tmp_path: Path) -> None:
 )
 def test_bad_rows_are_named(tmp_path: Path, row: Any) -> None:
     with pytest.raises(DataError, match=r"in\.jsonl: row 2: "):
-        read_candidates(write(tmp_path, {"problem": "P", "solutions": ["a"]}, row))
+        read_candidates(read_given(write(tmp_path, {"problem": "P", "solutions": ["a"]}, row)))
 
 
 def test_the_command_prints_a_row_per_problem(tmp_path: Path) -> None:
@@ -100,3 +103,25 @@ def test_the_command_prints_a_row_per_problem(tmp_path: Path) -> None:
     assert [len(rewards) for rewards in row["rewards"]] == [2, 1]
     best = max((0, 1), key=lambda place: math.prod(row["rewards"][place]))
     assert row["chosen"]["product"] == best
+
+
+def test_rows_with_one_solution_of_the_same_problem_are_its_candidates(tmp_path: Path) -> None:
+    rows = [{"question": problem, "answer": f"{number}"} for number, problem in enumerate(("P", "Q", "P"), start=4)]
+    found = read_candidates(read_given(write(tmp_path, *rows)))
+    assert [(one.id, one.problem, one.steps) for one in found] == [
+        ("1", "P", (("4",), ("6",))),
+        ("2", "Q", (("5",),)),
+    ]
+    with pytest.raises(DataError, match=r"in\.jsonl: no problem has several solutions; give more, or use"):
+        read_candidates(read_given(write(tmp_path, *rows[:2])))
+
+
+def test_completions_of_search_and_learn_are_candidates(tmp_path: Path) -> None:
+    row = {
+        "problem": "P",
+        "answer": "7",
+        "completions": ["1\n\n2 \\boxed{7}", "", "3"],
+        "scores": [[0.5, 0.5], [], [0.5]],
+    }
+    (found,) = read_candidates(read_given(write(tmp_path, row)))
+    assert (found.steps, found.answers) == ((("1", "2 \\boxed{7}"), (), ("3",)), ("7", None, None))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from ground.io import DataError
+from pathfinder.benchmarks.given import read_given
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.models.folders import open_model
 from pathfinder.pages.picture import picture_of
@@ -32,7 +33,7 @@ def test_rows_in_rows_out(tmp_path: Path) -> None:
     source = tmp_path / "in.jsonl"
     source.write_text('{"id": 7, "problem": "P", "steps": ["a", "b"]}\n\n{"id": "x", "problem": "Q", "steps": ["c"]}\n')
     scorer = Scorer(open_model(tmp_path / "model"))
-    solutions = read_solutions(str(source))
+    solutions = read_solutions(read_given(str(source)))
     rows = [score_row(solution, scores) for solution, scores in zip(solutions, scorer.score(solutions), strict=True)]
     assert [(row["id"], len(row["steps"])) for row in rows] == [("7", 2), ("x", 1)]
     assert set(rows[0]["steps"][0]) == {
@@ -43,7 +44,7 @@ def test_rows_in_rows_out(tmp_path: Path) -> None:
     for bad, what in (("[1]", "object"), ('{"id": 1, "problem": "P", "steps": []}', "steps"), ("{", "JSON")):
         source.write_text('{"id": 7, "problem": "P", "steps": ["a"]}\n' + bad)
         with pytest.raises(DataError, match=rf"in\.jsonl(: row |:)2: .*{what}"):
-            read_solutions(str(source))
+            read_solutions(read_given(str(source)))
     score = StepScore({"math": 0.2, "consistency": 0.9}, 0.1)
     drawn = render_scores(Solution("1", "P\x1b[2J", ("a",)), [score])
     assert "math error" in drawn
@@ -76,7 +77,7 @@ CHANGED = {"idx": "7", "classification": "circular", "modified_question": "P", "
 )
 def test_every_form_of_solutions_is_read(tmp_path: Path, name: str, text: str, ids: list[str]) -> None:
     (tmp_path / name).write_text(text)
-    assert read_solutions(str(tmp_path / name)) == [Solution(identity, "P", ("a", "b")) for identity in ids]
+    assert read_solutions(read_given(str(tmp_path / name))) == [Solution(identity, "P", ("a", "b")) for identity in ids]
 
 
 @pytest.mark.parametrize(
@@ -85,36 +86,38 @@ def test_every_form_of_solutions_is_read(tmp_path: Path, name: str, text: str, i
 def test_a_text_without_steps_is_refused(tmp_path: Path, text: bytes, words: str) -> None:
     (tmp_path / "a.txt").write_bytes(text)
     with pytest.raises(DataError, match=words):
-        read_solutions(str(tmp_path / "a.txt"))
+        read_solutions(read_given(str(tmp_path / "a.txt")))
     with pytest.raises(DataError, match="a folder; give a file"):
-        read_solutions(str(tmp_path))
+        read_solutions(read_given(str(tmp_path)))
 
 
-@pytest.mark.parametrize("name", ["x.csv", "x.TSV", "x.csv.gz", "x.parquet", "x.json", "x.yaml"])
+@pytest.mark.parametrize("name", ["x.xlsx", "x.XML", "x.yaml.gz", "x.parquet", "x.json", "x.yaml"])
 def test_another_format_is_not_scored_as_a_text(tmp_path: Path, name: str) -> None:
     content = b'problem,steps\n"P\n\n","a\n\nb"\n'
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     with pytest.raises(
-        DataError, match=rf"{name}: neither JSON .* give a \.jsonl, \.json, \.txt, \.md or \.tex file, or one"
+        DataError, match=rf"{name}: neither JSON .* give a \.jsonl, \.json, .* \.txt, \.md or \.tex file, or one"
     ):
-        read_solutions(str(tmp_path / name))
+        read_solutions(read_given(str(tmp_path / name)))
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x.md", "x.TEX", "x", "x.txt.gz"])
 def test_a_text_is_known_by_its_name(tmp_path: Path, name: str) -> None:
     content = b"P\n\na\n\nb"
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
-    assert read_solutions(str(tmp_path / name)) == [Solution("1", "P", ("a", "b"))]
+    assert read_solutions(read_given(str(tmp_path / name))) == [Solution("1", "P", ("a", "b"))]
 
 
 def test_a_text_may_begin_with_a_bracket(tmp_path: Path) -> None:
     (tmp_path / "x.md").write_text("[P](a)\n\na")
-    assert read_solutions(str(tmp_path / "x.md"))[0].problem == "[P](a)"
+    assert read_solutions(read_given(str(tmp_path / "x.md")))[0].problem == "[P](a)"
 
 
 def test_line_ends_of_windows_change_no_solution(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"P\r\n1) event\r\n\r\nfirst\r\nline\r\n\r\nsecond\r\n")
-    assert read_solutions(str(tmp_path / "a.txt")) == [Solution("1", "P\n1) event", ("first\nline", "second"))]
+    assert read_solutions(read_given(str(tmp_path / "a.txt"))) == [
+        Solution("1", "P\n1) event", ("first\nline", "second"))
+    ]
 
 
 def test_predictions_follow_the_benchmarks_rules() -> None:

@@ -166,8 +166,8 @@ SMALL = (
     Fault(
         "score-empty",
         "score of an empty file is silent",
-        "pathfinder/prm/results.py",
-        "    if not solutions:",
+        "pathfinder/benchmarks/given.py",
+        "    if not reader.rows:",
         "    if False:",
         f"{CLI}::test_a_file_without_solutions_is_refused",
     ),

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pathfinder.benchmarks.given import read_given
 from pathfinder.benchmarks.grade import predicted_answers, predicted_labels, predicted_steps
 from pathfinder.benchmarks.readers import is_answer
 from pathfinder.policy.rerank import read_candidates
@@ -43,7 +44,8 @@ def _as_text(value: Any) -> Any:
 
 def _solutions(path: Path) -> View:
     return [
-        {("id",): one.id, ("problem",): one.problem, ("steps",): list(one.steps)} for one in read_solutions(str(path))
+        {("id",): one.id, ("problem",): one.problem, ("steps",): list(one.steps)}
+        for one in read_solutions(read_given(str(path)))
     ]
 
 
@@ -59,7 +61,7 @@ SOLUTIONS_LIST = Document("solutions, one list", "given.json", SOLUTIONS.rows, _
 def _prmbench_solutions(path: Path) -> View:
     return [
         {("id",): one.id, ("modified_question",): one.problem, ("modified_process",): list(one.steps)}
-        for one in read_solutions(str(path))
+        for one in read_solutions(read_given(str(path)))
     ]
 
 
@@ -94,7 +96,7 @@ def _candidates(path: Path) -> View:
             ("solutions",): [list(steps) for steps in one.steps],
             ("answers",): list(one.answers),
         }
-        for one in read_candidates(str(path))
+        for one in read_candidates(read_given(str(path)))
     ]
 
 

@@ -1,0 +1,171 @@
+"""The rows of a file that a person gives: JSON, CSV, Parquet, a log of inspect_ai, or a data set of the Hub."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import struct
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator
+from io import TextIOWrapper
+from pathlib import Path
+from typing import IO, Any
+
+from ground.io import LONGEST_LINE, DataError, TransientError, parse_json, strict_json, whole
+from pathfinder.core.given import first_character, open_given, rows_in, text_in
+
+Rows = Iterator[tuple[str, Any]]
+"""The place for messages, ``NAME: row N`` with N from 1, and the value of each row."""
+HUB = "hub:"
+_PROSE = (".md", ".tex")
+"""Suffixes of texts that are never JSON, although they may begin with a bracket."""
+_TEXTS = ("", ".txt", *_PROSE)
+_ZSTANDARD = 93
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+LISTS = ("steps", "completions", "labels", "solutions", "candidates", "answers", "messages", "modified_process")
+"""Columns that hold lists, which a cell of CSV writes as JSON."""
+
+
+def rows_of(source: str, texts: Collection[str] = ()) -> tuple[str, list[tuple[str, Any]] | str]:
+    """The name of a source for messages, and its rows, or the text of a file that is one by its name and content.
+
+    ``source`` is a file, ``-`` for standard input, or ``hub:NAME[:CONFIG]:SPLIT``. The columns ``texts`` of CSV hold
+    no JSON. Raises ``DataError`` for a file that is missing, broken or of an unknown format, ``TransientError`` if the
+    Hub cannot be reached.
+    """
+    if source.startswith(HUB):
+        return source, list(_of_hub(source))
+    suffix = Path(source.removesuffix(".gz")).suffix.lower()
+    with open_given(source) as (name, handle):
+        magic = handle.read(4)
+        handle.seek(0)
+        if magic == b"PAR1":
+            return name, list(_of_parquet(name, handle))
+        if magic == b"PK\3\4":
+            return name, list(_of_zip(name, handle))
+        if suffix in _SEPARATORS:
+            return name, list(_of_csv(name, handle, _SEPARATORS[suffix], texts))
+        if first_character(handle) in (b"", b"{", b"[") and suffix not in _PROSE:
+            return name, list(_of_json(name, handle))
+        if suffix in _TEXTS:
+            return name, text_in(name, handle)
+    raise DataError(
+        f"{name}: neither JSON (lines or a list), CSV, Parquet nor, by its name, a text; give a .jsonl, .json, .csv, "
+        ".parquet, .eval, .txt, .md or .tex file, or one without an extension"
+    )
+
+
+def _of_json(name: str, handle: IO[bytes]) -> Rows:
+    """Lines, a list, or one object over several lines. A log of inspect_ai gives its samples."""
+    is_object = handle.readline(1 << 16).strip() == b"{"
+    handle.seek(0)
+    rows = [(f"{name}: row 1", parse_json(whole(handle, name), name))] if is_object else rows_in(name, handle)
+    for at, row in rows:
+        if isinstance(row, dict) and {"version", "eval", "samples"} <= row.keys():
+            _require_version(name, row)
+            samples = row["samples"]
+            yield from ((f"{name}: row {number}", sample) for number, sample in enumerate(samples or (), start=1))
+        else:
+            yield at, row
+
+
+def _require_version(name: str, log: Any) -> None:
+    if (found := log.get("version") if isinstance(log, dict) else None) != 2:
+        raise DataError(f"{name}: a log of inspect_ai of version {found!r:.80}, expected 2; write it with inspect_ai")
+
+
+def _of_zip(name: str, handle: IO[bytes]) -> Rows:
+    """The samples of a log of inspect_ai, ``.eval``."""
+    try:
+        with zipfile.ZipFile(handle) as file:
+            names = [entry for entry in file.namelist() if re.fullmatch(r"samples/[^/]+\.json", entry)]
+            if not names or "header.json" not in file.namelist():
+                raise DataError(f"{name}: a zip file, but no finished log of inspect_ai with samples; give one")
+            _require_version(name, _entry(name, file, handle, "header.json"))
+            for number, entry in enumerate(names, start=1):
+                yield f"{name}: row {number}", _entry(name, file, handle, entry)
+    except (zipfile.BadZipFile, EOFError, RuntimeError, OSError, struct.error, zlib.error) as error:
+        raise DataError(f"{name}: a damaged zip file ({error}); fetch or create the file again") from error
+
+
+def _entry(name: str, file: zipfile.ZipFile, handle: IO[bytes], entry: str) -> Any:
+    """The JSON value of an entry. Logs use Zstandard, which zipfile does not know before Python 3.14."""
+    at, info = f"{name}: {entry}", file.getinfo(entry)
+    if info.compress_type != _ZSTANDARD:
+        with file.open(entry) as stream:
+            return parse_json(whole(stream, at), at)
+    import pyarrow
+
+    handle.seek(info.header_offset + 26)
+    handle.seek(sum(struct.unpack("<HH", handle.read(4))), os.SEEK_CUR)
+    with pyarrow.CompressedInputStream(pyarrow.BufferReader(handle.read(info.compress_size)), "zstd") as stream:
+        content = whole(stream, at)
+    if zlib.crc32(content) != info.CRC:
+        raise zipfile.BadZipFile(f"Bad CRC-32 for file {entry!r:.80}")
+    return parse_json(content, at)
+
+
+def _of_csv(name: str, handle: IO[bytes], separator: str, texts: Collection[str]) -> Rows:
+    """A cell is a text, or a JSON list in a column of ``LISTS``."""
+    csv.field_size_limit(LONGEST_LINE)
+    reader = csv.reader(TextIOWrapper(handle, "utf-8-sig", newline=""), delimiter=separator, strict=True)
+    try:
+        columns = next(reader, [])
+        if len({*columns}) < len(columns):
+            raise DataError(f"{name}: two columns have the same name; expected a header with different names")
+        for number, cells in enumerate(filter(None, reader), start=1):
+            at = f"{name}: row {number}"
+            if len(cells) != len(columns):
+                raise DataError(f"{at}: {len(cells)} cells, expected {len(columns)} as in the header; correct the row")
+            row: dict[str, Any] = dict(zip(columns, cells, strict=True))
+            yield at, row | {key: _json_cell(at, key, row[key]) for key in LISTS if key in row and key not in texts}
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DataError(f"{name}: not CSV in UTF-8 (line {reader.line_num + 1}: {error}); correct the line") from error
+
+
+def _json_cell(at: str, key: str, cell: str) -> Any:
+    try:
+        return strict_json(cell)
+    except ValueError as error:
+        raise DataError(
+            f"{at}: {key} is {cell!r:.80}, expected a JSON list; write lists as JSON, or name a column with texts by "
+            f"--columns problem=…,solution=…"
+        ) from error
+
+
+def _of_parquet(name: str, handle: IO[bytes]) -> Rows:
+    """The rows without their nulls."""
+    import polars as pl  # as in ground.io
+
+    try:
+        frame = pl.read_parquet(handle)
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        reason = str(error).partition("\n")[0][:200]
+        raise DataError(f"{name}: not a readable Parquet file ({reason}); fetch or create the file again") from error
+    for number, row in enumerate(frame.iter_rows(named=True), start=1):
+        yield f"{name}: row {number}", {key: value for key, value in row.items() if value is not None}
+
+
+def _of_hub(source: str) -> Rows:
+    """The rows of a split, without their nulls."""
+    name, *rest = source.removeprefix(HUB).split(":")
+    if not name or not 1 <= len(rest) <= 2:
+        raise DataError(f"{source}: expected {HUB}OWNER/NAME:SPLIT or {HUB}OWNER/NAME:CONFIG:SPLIT")
+    try:
+        import datasets
+    except ModuleNotFoundError:
+        raise DataError(f"{source}: this needs datasets, which is not installed; run `pip install datasets`") from None
+    try:
+        rows = datasets.load_dataset(name, *rest[:-1], split=rest[-1])
+    except (ConnectionError, TimeoutError) as error:
+        raise TransientError(f"{source}: {_first_line(error)}; check the network, or try again") from error
+    except (OSError, ValueError, RuntimeError) as error:  # DatasetNotFoundError is an OSError
+        raise DataError(f"{source}: {_first_line(error)}; correct the name, the configuration or the split") from error
+    for number, row in enumerate(rows, start=1):
+        yield f"{source}: row {number}", {key: value for key, value in row.items() if value is not None}
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:300]

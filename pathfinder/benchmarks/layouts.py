@@ -1,0 +1,301 @@
+"""The layouts of rows in which people have solutions: which fields show a layout, and where problem and steps are.
+
+``LAYOUTS`` is the table. The first layout whose fields a row has is the layout of the row, and all rows of a file have
+the same. Only the names of fields decide, never a text. docs/library.md explains the table to users.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pathfinder.benchmarks.splits import steps_of
+from pathfinder.core.prompts import without_captions
+
+Row = Mapping[str, Any]
+Solutions = Sequence[str | Sequence[str]]
+"""Texts, which are split into steps, or lists of steps."""
+_SILENT = ("system", "developer")
+_THOUGHTS = ("reasoning", "thinking", "redacted_thinking")
+_PROBLEM = "question|problem|instruction"
+CANDIDATES = "candidates"
+LM_EVAL = "lm-evaluation-harness"
+_ANSWERED = "solution|response|output|answer"
+
+
+class WrongError(ValueError):
+    """A row does not have its layout; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The problem and the solutions of a row, unchanged.
+
+    ``sides`` names the solutions if there may be several, ``id`` is the row's name in this layout, and ``answers`` are
+    the given answers, ``()`` without them.
+    """
+
+    problem: str
+    solutions: Solutions
+    sides: Sequence[str] = ("",)
+    id: Any = None
+    labels: tuple[bool, ...] | None = None
+    answers: Any = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A layout: its name, its fields (``a|b``: one of them, the first if there are several), and how it is taken.
+
+    ``take`` raises ``WrongError``. ``auto`` splits texts if no split is asked for.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    take: Callable[[Row], Taken]
+    auto: Callable[[str], Sequence[str]] | None = None
+
+    def fits(self, row: Row) -> bool:
+        """True if the row has every field of the layout with a value."""
+        return all(any(row.get(name) is not None for name in each.split("|")) for each in self.fields)
+
+
+def text_of(content: Any, name: str = "content") -> str:
+    """The text of a turn's content: a string, or a list of parts, whose texts are joined by line ends.
+
+    Thoughts of a model are left out. Raises ``ValueError`` for anything else, such as an image.
+    """
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise WrongError(f"{name} is {content!r:.80}; expected a text or a list of parts")
+    kept = [part for part in content if part.get("type") not in _THOUGHTS]
+    for part in kept:
+        if part.get("type", "text") != "text" or not isinstance(part.get("text"), str):
+            raise WrongError(f"{name} has a part of type {part.get('type')!r:.40}; expected texts only")
+    return "\n".join(part["text"] for part in kept)
+
+
+def conversation(turns: Any, roles: Sequence[str], name: str = "messages") -> list[str]:
+    """The texts of the turns; system turns are left out. Raises ``ValueError`` if the roles are not ``roles``."""
+    if not isinstance(turns, list) or not all(isinstance(turn, dict) for turn in turns):
+        raise WrongError(f"{name} is {turns!r:.80}; expected a list of turns with role and content")
+    told = [turn for turn in turns if turn.get("role") not in _SILENT]
+    if [turn.get("role") for turn in told] != [*roles]:
+        found = ", ".join(str(turn.get("role"))[:20] for turn in told[:8]) or "none"
+        raise WrongError(f"{name} has the turns {found}; expected {', '.join(roles)}, apart from system turns")
+    return [text_of(turn.get("content"), f"{name}: content of {turn['role']}") for turn in told]
+
+
+def question_in(prompt: Any, name: str = "prompt") -> str:
+    """The problem in a prompt: a text, or a conversation with one user turn. Raises ``ValueError`` otherwise."""
+    return prompt if isinstance(prompt, str) else conversation(prompt, ["user"], name)[0]
+
+
+def _first(row: Row, names: str) -> tuple[str, Any]:
+    """The first of these fields that the row has, and its value."""
+    name = next(name for name in names.split("|") if row.get(name) is not None)
+    return name, row[name]
+
+
+def _text(row: Row, names: str) -> str:
+    name, value = _first(row, names)
+    if not isinstance(value, str):
+        raise WrongError(f"{name} is {value!r:.80}, expected problem and solution as texts (string)")
+    return value
+
+
+def _steps(row: Row, name: str) -> list[str]:
+    value = row[name]
+    if not isinstance(value, list) or not value or not all(isinstance(step, str) for step in value):
+        raise WrongError(f"{name} is {value!r:.80}, expected steps (non-empty list of strings)")
+    return value
+
+
+def _several(given: Any, name: str) -> Solutions:
+    are_lists = isinstance(given, list) and all(
+        isinstance(one, str) or (isinstance(one, list) and all(isinstance(step, str) for step in one)) for one in given
+    )
+    if not are_lists or not given:
+        raise WrongError(f"{name} is {given!r:.80}, expected a non-empty list of texts or of lists of steps")
+    return list(given)
+
+
+def _numbers(solutions: Solutions) -> list[str]:
+    return [str(number) for number in range(len(solutions))]
+
+
+def _flags(row: Row, steps: Sequence[str]) -> tuple[bool, ...]:
+    labels = row["labels"]
+    if not isinstance(labels, list) or len(labels) != len(steps) or not all(label in (0, 1) for label in labels):
+        raise WrongError(f"labels is {labels!r:.80}, expected true or false for each of the {len(steps)} steps")
+    return tuple(map(bool, labels))
+
+
+def _prmbench(row: Row) -> Taken:
+    parts = [row.get(name) for name in ("classification", "idx")]
+    if not all(isinstance(part, str) for part in parts):
+        raise WrongError("expected an object of PRMBench with idx and classification (strings)")
+    steps = _steps(row, "modified_process")
+    return Taken(_text(row, "modified_question"), [steps], id="_".join(map(str, parts)))
+
+
+def _own(row: Row) -> Taken:
+    steps = _steps(row, "steps")
+    return Taken(_text(row, "problem"), [steps])
+
+
+def _stepwise(row: Row) -> Taken:
+    steps = _steps(row, "completions")
+    return Taken(question_in(row["prompt"]), [steps], labels=_flags(row, steps))
+
+
+def _candidates(row: Row) -> Taken:
+    solutions = _several(_first(row, "solutions|candidates")[1], "solutions")
+    return Taken(_text(row, "problem|question"), solutions, _numbers(solutions), answers=row.get("answers", ()))
+
+
+def _search_and_learn(row: Row) -> Taken:
+    texts = _steps(row, "completions")
+    return Taken(_text(row, "problem"), texts, _numbers(texts), id=row.get("unique_id"))
+
+
+def _pair(row: Row) -> Taken:
+    problems, solutions = {question_in(row["prompt"])} if row.get("prompt") is not None else set(), []
+    for side in ("chosen", "rejected"):
+        turns = row[side]
+        if isinstance(turns, list) and any(isinstance(turn, dict) and turn.get("role") == "user" for turn in turns):
+            asked, answered = conversation(turns, ["user", "assistant"], side)
+            problems.add(asked)
+            solutions.append(answered)
+        else:
+            solutions.append(_reply(turns, side))
+    if len(problems) != 1:
+        raise WrongError(f"{len(problems)} different problems in prompt, chosen and rejected; expected one")
+    return Taken(problems.pop(), solutions, ("chosen", "rejected"))
+
+
+def _reply(given: Any, name: str) -> str:
+    return given if isinstance(given, str) else conversation(given, ["assistant"], name)[0]
+
+
+def _lm_eval(row: Row) -> Taken:
+    doc, resps = row["doc"], row["resps"]
+    texts = resps[0] if isinstance(resps, list) and len(resps) == 1 else None
+    if not isinstance(doc, dict) or not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise WrongError("expected doc (object) and resps with the texts of one generated request")
+    if not any(doc.get(name) is not None for name in _PROBLEM.split("|")):
+        found = ", ".join(map(str, doc))[:200]
+        raise WrongError(f"doc has none of {_PROBLEM} but {found}; use --columns problem=doc.NAME,solutions=resps.0")
+    return Taken(_text(doc, _PROBLEM), texts, _numbers(texts) if len(texts) > 1 else ("",), id=row.get("doc_id"))
+
+
+def _choices(choices: Any) -> tuple[list[str], list[str]]:
+    """The texts of a model's answers, and their names; one empty text if there is none."""
+    if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
+        raise WrongError(f"choices is {choices!r:.80}, expected a list of objects")
+    texts = [_choice(choice) for choice in choices] or [""]
+    return texts, _numbers(texts) if len(texts) > 1 else [""]
+
+
+def _choice(choice: Row) -> str:
+    if isinstance(text := choice.get("text"), str):
+        return text
+    message = choice.get("message")
+    return _reply([message], "message") if isinstance(message, dict) and message.get("content") is not None else ""
+
+
+def _inspect(row: Row) -> Taken:
+    output, epoch = row["output"], row["epoch"]
+    texts, sides = _choices(output.get("choices", []) if isinstance(output, dict) else output)
+    name = row.get("id")
+    return Taken(question_in(row["input"], "input"), texts, sides, id=name if epoch == 1 else f"{name}/epoch {epoch}")
+
+
+def _batch(row: Row) -> Taken:
+    if "problem" not in row:
+        raise WrongError("the answers of a batch without their questions; add --problems with the batch's input file")
+    answer = row.get("response") or {}  # a failed request has none
+    body = answer.get("body") or {} if isinstance(answer, dict) else None
+    if not isinstance(body, dict):
+        raise WrongError(f"response is {answer!r:.80}, expected an object with body")
+    texts, sides = _choices(body.get("choices", []))
+    return Taken(question_in(row["problem"], "the question"), texts, sides, id=row["custom_id"])
+
+
+def _prm800k(row: Row) -> Taken:
+    """The steps that the labellers chose, and the only completion of a last step without a choice."""
+    try:
+        problem, label, steps = row["question"]["problem"], row["label"], []
+        for step in label["steps"]:
+            chosen, completions = step["chosen_completion"], step["completions"] or []
+            if chosen is None and step.get("human_completion") is None:
+                steps += [completions[0]["text"]] if len(completions) == 1 else []
+                break
+            steps.append((step["human_completion"] if chosen is None else completions[chosen])["text"])
+    except (TypeError, KeyError, IndexError) as error:
+        raise WrongError(f"expected question.problem and label.steps as in PRM800K ({error!r:.80})") from None
+    return Taken(_text({"problem": problem}, "problem"), [_steps({"steps": steps}, "steps")])
+
+
+def _math_shepherd(row: Row) -> Taken:
+    problem, start, rest = _text(row, "input").partition("Step 1:")
+    *steps, end = f"{start}{rest}".split("ки")
+    marks = (
+        re.fullmatch("([+-])".join(map(re.escape, [problem + steps[0], *steps[1:], end])), _text(row, "label"))
+        if steps
+        else None
+    )
+    if marks is None or end.strip():
+        raise WrongError("input and label are not the same steps, each of which ends in ки or in its label")
+    labels = tuple(mark == "+" for mark in marks.groups())
+    return Taken(problem.strip(), [[without_captions(step) for step in steps]], labels=labels)
+
+
+def _messages(row: Row) -> Taken:
+    problem, solution = conversation(row["messages"], ["user", "assistant"])
+    return Taken(problem, [solution])
+
+
+def _completion(row: Row) -> Taken:
+    return Taken(question_in(row["prompt"]), [_reply(row["completion"], "completion")])
+
+
+def _pairs(row: Row) -> Taken:
+    problem = _text(row, _PROBLEM)
+    more = row.get("input") if "instruction" in row else None  # as in Alpaca's rows
+    return Taken(f"{problem}\n{more}" if isinstance(more, str) and more.strip() else problem, [_text(row, _ANSWERED)])
+
+
+def _columns(row: Row) -> Taken:
+    """A row with the names of ``--columns``."""
+    problem, name = question_in(row["problem"], "problem"), _first(row, "steps|solution|solutions")[0]
+    if name == "solutions":
+        solutions = _several(row[name], name)
+        return Taken(problem, solutions, _numbers(solutions), answers=row.get("answers", ()))
+    is_list = name == "steps" and isinstance(row[name], list)
+    return Taken(problem, [_steps(row, name) if is_list else _reply(row[name], name)])
+
+
+BATCH = Layout("batch", ("custom_id", "response|error"), _batch)
+LAYOUTS = (
+    Layout("PRMBench", ("modified_question", "modified_process"), _prmbench),
+    Layout("problem and steps", ("problem", "steps"), _own),
+    Layout("stepwise supervision", ("prompt", "completions", "labels"), _stepwise),
+    Layout(CANDIDATES, ("problem|question", "solutions|candidates"), _candidates, steps_of),
+    Layout("search-and-learn", ("problem", "completions"), _search_and_learn),
+    Layout("preference pairs", ("chosen", "rejected"), _pair),
+    Layout("inspect_ai", ("input", "output", "epoch"), _inspect),
+    Layout(LM_EVAL, ("doc", "resps"), _lm_eval),
+    BATCH,
+    Layout("PRM800K", ("question", "label", "labeler"), _prm800k),
+    Layout("Math-Shepherd", ("input", "label", "task"), _math_shepherd),
+    Layout("messages", ("messages",), _messages),
+    Layout("prompt and completion", ("prompt", "completion"), _completion),
+    Layout("question and solution", (_PROBLEM, _ANSWERED), _pairs),
+)
+COLUMNS = Layout("columns", ("problem", "steps|solution|solutions"), _columns)
+PLAIN = ("PRMBench", "problem and steps", CANDIDATES, "text")
+"""Layouts that leave no choice, so that no note is needed."""
