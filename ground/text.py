@@ -42,7 +42,8 @@ EXTRAS = {
     "serve": ("fastapi", "latex2mathml", "starlette", "uvicorn"),
     "bench": ("latex2sympy2_extended", "math_verify", "openai", "pebble", "polars", "scipy"),
     "evidence": ("boto3", "botocore", "cryptography", "pyarrow"),
-    "pipeline": ("accelerate", "datasketch", "great_expectations", "peft", "prefect", "psutil", "ruamel", "sqlalchemy"),
+    "train": ("accelerate", "peft"),
+    "pipeline": ("datasketch", "great_expectations", "prefect", "psutil", "ruamel", "sqlalchemy"),
 }
 """The extra of the distribution that installs a module which the core does without."""
 _AUDIT = ("evidence.", "extras.")

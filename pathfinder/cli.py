@@ -19,6 +19,7 @@ from ground.io import DataError
 from ground.show import AsJson, AsJsonLines, show, show_row
 from ground.text import errors_without_traceback, has_colour, printable
 from pathfinder.bench import Precision, Revision, System, bench
+from pathfinder.train import train
 
 if TYPE_CHECKING:
     from pathfinder.benchmarks.given import Given
@@ -275,6 +276,7 @@ def serve(
 
 
 app.command(rich_help_panel=BENCHMARKS)(bench)
+app.command(rich_help_panel=BENCHMARKS)(train)
 
 
 @app.command(rich_help_panel=BENCHMARKS)

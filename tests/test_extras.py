@@ -20,7 +20,7 @@ from tests.prm.test_scoring import save_prm
 ROOT = Path(__file__).resolve().parent.parent
 RUN = "import sys; from pathfinder.cli import main; main()"
 AUDIT = "from ground.text import *\nwith errors_without_traceback(): import extras.records.trace"
-CORE, OWN = "requirements-score.in", ("bench", "evidence", "serve")
+CORE, OWN = "requirements-score.in", ("bench", "evidence", "serve", "train")
 """The requirements of the core, and the extras that have requirements of their own; ``pipeline`` has all others."""
 DISTRIBUTIONS = {
     "latex2sympy2_extended": "math-verify",
@@ -112,6 +112,7 @@ def test_the_extra_for_benchmarks_reranks(tmp_path: Path) -> None:
         ("bench", "-c RUN rerank - --model DEMO"),
         ("bench", "-c RUN score - --model DEMO --url http://127.0.0.1:9/v1"),
         ("serve", "-c RUN serve DEMO --port 0"),
+        ("train", "-c RUN train own.jsonl --out new"),
         ("evidence", "-c AUDIT"),
     ],
 )
@@ -125,7 +126,7 @@ def test_a_missing_extra_is_one_line_that_names_it(core: Path, tmp_path: Path, e
 
 @pytest.mark.parametrize("module", ["uvicorn.config", "peft"])
 def test_a_library_call_names_the_extra_too(module: str) -> None:
-    extra = "serve" if "uvicorn" in module else "pipeline"
+    extra = "serve" if "uvicorn" in module else "train"
     with pytest.raises(DataError, match=rf"needs {module}, .*'pathfinder-prm\[{extra}\]'"), extra_named():
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
     with pytest.raises(ModuleNotFoundError, match="unheard"), extra_named():

@@ -179,7 +179,11 @@ def _given(param: Any, value: str) -> str:
 
 def _calls(words: tuple[str, ...], value: str) -> Iterator[list[str]]:
     """The verb with ``value`` for its arguments, and with ``value`` for each option that names a file or a model."""
-    needed = {("lineage", "export"): ["--format", "crate"], ("publish",): ["--dry-run"]}.get(words, [])
+    needed = {
+        ("lineage", "export"): ["--format", "crate"],
+        ("publish",): ["--dry-run"],
+        ("train",): ["--out", "new"],
+    }.get(words, [])
     parts = VERBS[words].params
     arguments = [param for param in parts if param.param_type_name == "argument"]
     if arguments:

@@ -42,7 +42,7 @@ def test_the_metadata_has_the_limits_of_the_requirement_files(wheel: zipfile.Zip
     (file,) = (name for name in names if name.endswith(".dist-info/METADATA"))
     found = message_from_bytes(wheel.read(file))
     assert all(version in SpecifierSet(found["Requires-Python"]) for version in ("3.11.0", "3.12.1", "3.13.0"))
-    assert sorted(found.get_all("Provides-Extra", [])) == ["bench", "evidence", "pipeline", "score", "serve"]
+    assert sorted(found.get_all("Provides-Extra", [])) == ["bench", "evidence", "pipeline", "score", "serve", "train"]
     wanted: dict[str, set[str]] = {}
     for text in found.get_all("Requires-Dist", []):
         one = Requirement(text)
@@ -50,7 +50,7 @@ def test_the_metadata_has_the_limits_of_the_requirement_files(wheel: zipfile.Zip
         one.marker = None
         wanted.setdefault(extra, set()).add(str(one))
     files = {"": [CORE], "pipeline": ["requirements.in"]}
-    files |= {extra: [f"requirements-{extra}.in"] for extra in ("bench", "evidence", "serve")}
+    files |= {extra: [f"requirements-{extra}.in"] for extra in ("bench", "evidence", "serve", "train")}
     files["score"] = [*files["bench"], *files["serve"]]
     assert wanted == {extra: {str(one) for file in of for one in requirements(file)} for extra, of in files.items()}
 

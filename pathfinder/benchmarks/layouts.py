@@ -279,6 +279,7 @@ def _columns(row: Row) -> Taken:
     return Taken(problem, [_steps(row, name) if is_list else _reply(row[name], name)])
 
 
+MATH_SHEPHERD = Layout("Math-Shepherd", ("input", "label", "task"), _math_shepherd)
 BATCH = Layout("batch", ("custom_id", "response|error"), _batch)
 LAYOUTS = (
     Layout("PRMBench", ("modified_question", "modified_process"), _prmbench),
@@ -291,7 +292,7 @@ LAYOUTS = (
     Layout(LM_EVAL, ("doc", "resps"), _lm_eval),
     BATCH,
     Layout("PRM800K", ("question", "label", "labeler"), _prm800k),
-    Layout("Math-Shepherd", ("input", "label", "task"), _math_shepherd),
+    MATH_SHEPHERD,
     Layout("messages", ("messages",), _messages),
     Layout("prompt and completion", ("prompt", "completion"), _completion),
     Layout("question and solution", (_PROBLEM, _ANSWERED), _pairs),

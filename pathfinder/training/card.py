@@ -84,12 +84,18 @@ DUTY = "Whoever uses the model must respect the licence of every source that wen
 _TOY = """\
 **This is a toy** of {weights:,} weights. A model of this size can learn simple, generated problems such as those of \
 the quickstart. Its scores on real problems mean nothing."""
+_OWN = """\
+A process reward model: it judges each step of a solution and gives the probability that the step deserves each label \
+of {labels}. It learnt from labelled steps of `{file}`."""
+_OWN_LIMITS = """\
+The model learnt what these labels say, on problems like these. It can be wrong with high confidence, above all on \
+other kinds of problems. Do not use it as the only judge of a person's work."""
 _RESULTS = """\
 The card of a published model has its results. In the project that trained it, they are in `reports/cards/{run}.md` \
 once the stage `report` has run."""
 _LICENCES = """\
 The base model and the training data have licences of their own, which the card with the results names. {duty}"""
-_LARGEST_TOY = 100_000_000
+LARGEST_TOY = 100_000_000
 """Weights. The largest model of the generated worlds has 30 million, the smallest one of the profiles 500 million."""
 
 
@@ -119,9 +125,7 @@ def card_of(learnt: Learnt, settings: Train, sources: Mapping[str, int], labels:
         "variant": run.variant,
         "labels": list(labels),
         "weights": weights,
-        "base model": {"repository": base.repo, "revision": base.revision}
-        if isinstance(base, HubModel)
-        else {"sha256": dict(base)},
+        "base model": as_facts(base),
         "training set": {
             "file": "artifacts/train/train.parquet",
             "sha256": learnt.data,
@@ -135,12 +139,12 @@ def card_of(learnt: Learnt, settings: Train, sources: Mapping[str, int], labels:
     parts = [
         title(run),
         WHAT,
-        *([_TOY.format(weights=weights)] if weights < _LARGEST_TOY else []),
+        *([_TOY.format(weights=weights)] if weights < LARGEST_TOY else []),
         "## Scoring with it",
         SCORING,
         loading(run.variant),
         "## Training",
-        textwrap.indent(yaml.safe_dump(facts, sort_keys=False, allow_unicode=True, width=110).rstrip("\n"), "    "),
+        _facts(facts),
         LABELS,
         "## Results",
         _RESULTS.format(run=run.name),
@@ -150,6 +154,79 @@ def card_of(learnt: Learnt, settings: Train, sources: Mapping[str, int], labels:
         LIMITS,
     ]
     return joined(header(SOURCES_LICENCE, base.repo if isinstance(base, HubModel) else None), parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A person's labelled steps that a model learnt from, how they were read, and the figures on the held-out ones.
+
+    ``sha256`` and ``rows`` describe the file. ``neutral`` says what a neutral step counts as, "" if there is none.
+    ``too_long`` has the tokens of the first steps that the base cannot read, which were left out. ``held_out``
+    has the figures of each label (``training.metrics.HeldOut``).
+    """
+
+    base: HubModel | Mapping[str, str]
+    variant: str
+    file: str
+    sha256: str
+    rows: int
+    neutral: str
+    learnt_steps: int
+    too_long: Mapping[str, int]
+    held_out: Mapping[str, Mapping[str, Any]]
+
+    def facts(self) -> dict[str, Any]:
+        """The data as a JSON value, for ``pathfinder.json`` and the card."""
+        found = {
+            name: getattr(self, name) for name in ("file", "sha256", "rows", "neutral", "learnt_steps", "too_long")
+        }
+        return {key: value for key, value in found.items() if value not in ("", {})}
+
+
+def card_of_given(given: Given, settings: Train, labels: Sequence[str], weights: int) -> str:
+    """The card of a model of so many ``weights`` that ``pathfinder train`` made from a person's own data."""
+    facts = {
+        "variant": given.variant,
+        "labels": list(labels),
+        "weights": weights,
+        "base model": as_facts(given.base),
+        "training data": given.facts(),
+        "settings": deciding(settings),
+    }
+    rows = [
+        f"| {label} | {found['n']} | {found['accuracy']:.3f} | {found['majority_accuracy']:.3f} | {found['auc']:.3f} |"
+        for label, found in given.held_out.items()
+    ]
+    head = "| label | held-out steps | accuracy | of the commoner label | AUC |\n| --- | ---: | ---: | ---: | ---: |\n"
+    parts = [
+        f"# PathFinder process reward model: {given.variant}",
+        _OWN.format(labels=", ".join(labels), file=given.file),
+        *([_TOY.format(weights=weights)] if weights < LARGEST_TOY else []),
+        "## Scoring with it",
+        SCORING,
+        loading(given.variant),
+        "## Training",
+        _facts(facts),
+        "## Results",
+        head + "\n".join(rows) if rows else "No problem was held out.",
+        "## Licences",
+        f"The base model and the training data have licences of their own. {DUTY}",
+        "## Limits",
+        _OWN_LIMITS,
+    ]
+    return joined(header(SOURCES_LICENCE, given.base.repo if isinstance(given.base, HubModel) else None), parts)
+
+
+def as_facts(base: HubModel | Mapping[str, str]) -> dict[str, Any]:
+    """A base model as a JSON value: its repository and commit, or the digests of its files."""
+    if isinstance(base, HubModel):
+        return {"repository": base.repo, "revision": base.revision}
+    return {"sha256": dict(base)}
+
+
+def _facts(facts: Mapping[str, Any]) -> str:
+    text = yaml.safe_dump(dict(facts), sort_keys=False, allow_unicode=True, width=110)
+    return textwrap.indent(text.rstrip("\n"), "    ")
 
 
 def loading(variant: str) -> str:

@@ -18,7 +18,7 @@ from pathfinder.models.model import DTYPES
 from pathfinder.models.tokens import save_tokenizer
 from pathfinder.training import metrics
 from pathfinder.training.adapter import merge, save_adapter
-from pathfinder.training.card import Learnt, card_of
+from pathfinder.training.card import Given, Learnt, card_of, card_of_given
 from pathfinder.training.examples import Example
 from pathfinder.tree.passes import Prompter
 
@@ -33,7 +33,7 @@ def save_model(
     settings: Train,
     tokens_added: Sequence[str],
     path: Path,
-    learnt: Learnt,
+    learnt: Learnt | Given,
     sources: Mapping[str, int],
 ) -> None:
     """Write the trained network as a plain model folder, with ``pathfinder.json``, a card and a LoRA's adapter.
@@ -56,10 +56,15 @@ def save_model(
             "token_ids": {"<+>": ids.good, "<->": ids.bad, "<extra>": ids.mask},
             "tokens_added": tokens_added,
             "train": settings.model_dump(),
+            **({"data": learnt.facts()} if isinstance(learnt, Given) else {}),
         }
         write_json(folder / MODEL_FILE, description)
         weights = sum(parameter.numel() for parameter in network.parameters())
-        write_text(folder / CARD, card_of(learnt, settings, sources, prompter.labels, weights))
+        if isinstance(learnt, Given):
+            text = card_of_given(learnt, settings, prompter.labels, weights)
+        else:
+            text = card_of(learnt, settings, sources, prompter.labels, weights)
+        write_text(folder / CARD, text)
         for file in folder.rglob("*"):
             file.chmod(0o755 if file.is_dir() else 0o644)
 

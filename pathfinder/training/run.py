@@ -19,7 +19,7 @@ from pathfinder.core.params import Train
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.models import folders, launch, model
 from pathfinder.training import metrics, outcome, stored, trainer
-from pathfinder.training.card import Learnt
+from pathfinder.training.card import Given, Learnt
 from pathfinder.training.examples import Example, read_examples
 from pathfinder.training.network import gathered_network, load_network, positions
 from pathfinder.training.objective import evaluate
@@ -42,13 +42,14 @@ class Trained:
     prompter: Prompter
     tokens_added: Sequence[str]
     learn: Sequence[Example]
+    held_out: Sequence[Example]
     figures: metrics.Train
     left_out: dict[str, int]
     """The tokens of each record that is longer than the model's positions."""
     rows: list[dict[str, float]]
     throughput: dict[str, float]
 
-    def save(self, settings: Train, path: Path, learnt: Learnt) -> None:
+    def save(self, settings: Train, path: Path, learnt: Learnt | Given) -> None:
         """Write the model folder ``path``."""
         parts = self.network, self.tokenizer, self.prompter, settings, self.tokens_added
         outcome.save_model(*parts, path, learnt, self.figures.sources)
@@ -86,7 +87,7 @@ def train(
     if not is_first:
         return None
     figures = outcome.figures(learn, test, fitted.rows, test_labels=held_out, **about)
-    return Trained(network, tokenizer, prompter, added, learn, figures, left_out, fitted.rows, fitted.throughput)
+    return Trained(network, tokenizer, prompter, added, learn, test, figures, left_out, fitted.rows, fitted.throughput)
 
 
 def _examples(

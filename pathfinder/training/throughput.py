@@ -37,20 +37,22 @@ class Throughput:
 
     def __init__(self, shape: Shape, adapter: bool, processes: int) -> None:
         self._shape, self._adapter, self._processes = shape, adapter, processes
-        self.tokens, self.flops, self._start = 0, 0.0, time.monotonic()
+        self.steps, self.tokens, self.flops, self._start = 0, 0, 0.0, time.monotonic()
 
     def add(self, examples: Iterable[Example]) -> None:
         """Count the examples of an optimiser step."""
+        self.steps += 1
         for example in examples:
             self.tokens += len(example.tree)
             self.flops += training_flops(self._shape, example, self._adapter)
 
     def figures(self) -> dict[str, float]:
-        """Seconds, tokens, tokens per second, and model TFLOP/s of each process."""
+        """Seconds, tokens, optimiser steps and tokens per second, and model TFLOP/s of each process."""
         seconds = max(time.monotonic() - self._start, 1e-9)
         return {
             "seconds": seconds,
             "tokens": float(self.tokens),
+            "steps_per_second": self.steps / seconds,
             "tokens_per_second": self.tokens / seconds,
             "tflops_per_process": self.flops / self._processes / seconds / 1e12,
         }

@@ -1,0 +1,259 @@
+"""A person's labelled steps, as TRL's stepwise supervision has them, become the trees that training reads.
+
+A row has a problem (``prompt``), the steps of one solution (``completions``) and a label for each step (``labels``):
+true or 1, false, 0 or -1, or null for a step that is not trained on. If a file has both 0 and -1, 0 is a neutral step,
+whose meaning only the caller knows. Rows with the lists ``math``, ``consistency`` and ``correct`` have typed labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from ground import io
+from pathfinder.benchmarks.containers import rows_of
+from pathfinder.benchmarks.layouts import MATH_SHEPHERD, WrongError, question_in
+from pathfinder.core.labels import CORRECTNESS, PREDICTED, STEP_LABELS
+from pathfinder.core.mixes import draw
+from pathfinder.core.prompts import VARIANTS
+from pathfinder.core.records import TREES, problem_id, record_id, trajectory_id
+
+Neutral = Literal["positive", "negative", "drop", "third"]
+Labels = tuple[int, ...]
+"""The values of ``STEP_LABELS`` of one step."""
+SOURCE = "own"
+"""The source of every tree in the tables."""
+_CORRECT = ("correct", CORRECTNESS, "labels")
+_TYPED = tuple(kind.name for kind in PREDICTED)
+_NEUTRAL: dict[str, Labels] = {"positive": (1, 1, 1), "negative": (0, 0, 0), "third": (1, 1, 0), "drop": ()}
+MEANINGS = {
+    "positive": "a neutral step (0) counts as correct",
+    "negative": "a neutral step (0) counts as incorrect",
+    "third": "a neutral step (0) has no error and is not correct",
+    "drop": "neutral steps (0) are left out",
+}
+"""What ``Neutral`` makes of a neutral step, for people."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One solution. ``name`` is its place for messages; each list of ``labels`` has a value for each step."""
+
+    name: str
+    number: int
+    problem: str
+    steps: tuple[str, ...]
+    labels: Mapping[str, Sequence[int | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Supervision:
+    """The rows of a file and how their labels are read: whether they are typed, and what a neutral step means."""
+
+    file: Path
+    sha256: str
+    rows: Sequence[Row]
+    is_typed: bool
+    neutral: Neutral | None
+    """None if no step is neutral."""
+
+    def variant(self, asked: str | None) -> str:
+        """The ``asked`` variant or, without it, the one that learns most from the labels.
+
+        Raises ``DataError`` if the labels do not allow it.
+        """
+        if self.is_typed:
+            allowed, given = tuple(VARIANTS), ""
+        elif self.neutral == "third":
+            allowed, given = ("no_error_categories",), "one label per step with a neutral value"
+        else:
+            allowed, given = ("no_subtasks", "plain_error"), "one label per step"
+            allowed = allowed[::-1] if self.neutral == "positive" else allowed
+        if asked is None or asked in allowed:
+            return asked or allowed[0]
+        raise io.DataError(
+            f"{self.file}: {given} can train {' or '.join(allowed)}, not {asked}; no_error_categories needs --neutral "
+            "third, and full, autoregressive and typed_three need the lists math, consistency and correct in each row"
+        )
+
+    def trees(self) -> pl.DataFrame:
+        """The labelled steps as ``records.TREES``; raises ``DataError`` if no step has a label."""
+        if not (found := gather(((row, list(self._labels(row))) for row in self.rows), self.sha256)):
+            raise io.DataError(f"{self.file}: no step has a label, so there is nothing to learn; add labels")
+        return pl.DataFrame(found, schema=TREES)
+
+    def _labels(self, row: Row) -> Iterator[Labels | None]:
+        """The labels of each step of a row, or None for a step that is not trained on."""
+        for place, values in enumerate(zip(*row.labels.values(), strict=True), start=1):
+            step = dict(zip(row.labels, values, strict=True))
+            value = step[CORRECTNESS]
+            meant = (int(value == 1),) * len(STEP_LABELS)
+            if value == 0 and self.neutral is not None:
+                meant = _NEUTRAL[self.neutral]
+            if None in values or not meant:
+                yield None
+                continue
+            labels = (*(step.get(name, meant[0]) for name in _TYPED), meant[-1])
+            if labels[-1] and not all(labels):
+                raise io.DataError(
+                    f"{row.name}, step {place}: correct, but {_TYPED[labels.index(0)]} is 0; a correct step has no "
+                    "error, so change one of the two labels"
+                )
+            yield labels
+
+
+def read(file: Path, neutral: Neutral | None = None) -> Supervision:
+    """Read a file of JSON, CSV or Parquet.
+
+    Raises ``DataError`` with the file and the row for what is no stepwise supervision, if there are neutral steps and
+    ``neutral`` does not say what they mean, and if it does although no step is neutral.
+    """
+    if not file.is_file():
+        raise io.DataError(f"{file}: no such file; give a file of JSON, CSV or Parquet")
+    _, found = rows_of(str(file))
+    rows = [_row(name, number, row) for number, (name, row) in enumerate(found if isinstance(found, list) else (), 1)]
+    if not rows:
+        raise io.DataError(f"{file}: no rows; expected one JSON object per solution, or a Parquet file")
+    if other := next((row for row in rows if row.labels.keys() != rows[0].labels.keys()), None):
+        raise io.DataError(f"{other.name}: its lists of labels differ from the first row's; give all rows the same")
+    values = {value for row in rows for value in row.labels[CORRECTNESS]}
+    has_neutral = {0, -1} <= values
+    if has_neutral and neutral is None:
+        choices = "; ".join(f"{name}: {meaning}" for name, meaning in MEANINGS.items())
+        raise io.DataError(
+            f"{file}: labels have the values -1, 0 and 1, and nothing says what 0 means; choose with --neutral "
+            f"({choices}). docs/readings.md explains the difference"
+        )
+    if neutral and 0 in values and not has_neutral:
+        raise io.DataError(
+            f"{file}: labels have no -1, so 0 means wrong and no step is neutral; leave --neutral out, or write -1 "
+            "for wrong"
+        )
+    return Supervision(file, io.sha256_file(file), rows, len(rows[0].labels) > 1, neutral if has_neutral else None)
+
+
+def _row(name: str, number: int, row: Any) -> Row:
+    """Check one row; a step without text, and lists of different lengths, are refused."""
+    try:
+        fields = _fields(row)
+        problem = None if (asked := fields.get("prompt", fields.get("problem"))) is None else question_in(asked)
+    except WrongError as error:
+        raise io.DataError(f"{name}: {error}; correct or remove the row") from error
+    steps = fields.get("completions", fields.get("steps"))
+    correct = next((key for key in _CORRECT if fields.get(key) is not None), None)
+    if problem is None or not isinstance(steps, list) or correct is None:
+        found = ", ".join(map(str, fields)) or "no object"
+        raise io.DataError(
+            f"{name}: found {found:.200}; expected prompt (a text), completions (a list of steps) and labels (a list "
+            "with a value for each step)"
+        )
+    if not steps:
+        raise io.DataError(f"{name}: completions is empty; remove the row, or add its steps")
+    for place, step in enumerate(steps, start=1):
+        if not isinstance(step, str) or not step.strip():
+            raise io.DataError(f"{name}, step {place}: {step!r:.40} is no text; remove the step and its label")
+    columns = {key: key for key in _TYPED if fields.get(key) is not None} | {CORRECTNESS: correct}
+    if 1 < len(columns) <= len(_TYPED):
+        missing = next(key for key in _TYPED if key not in columns)
+        raise io.DataError(f"{name}: no list {missing}; typed labels need {', '.join(_TYPED)} and correct")
+    labels = {label: _checked(name, key, fields[key], len(steps)) for label, key in columns.items()}
+    return Row(name, number, problem, tuple(steps), labels)
+
+
+def _fields(row: Any) -> Mapping[str, Any]:
+    """The fields of a row; a row of Math-Shepherd gets the names of stepwise supervision."""
+    if not isinstance(row, dict) or not MATH_SHEPHERD.fits(row):
+        return row if isinstance(row, dict) else {}
+    taken = MATH_SHEPHERD.take(row)
+    return {"prompt": taken.problem, "completions": list(*taken.solutions), "labels": list(taken.labels or ())}
+
+
+def _checked(name: str, key: str, values: Any, steps: int) -> list[int | None]:
+    """The labels in a column as numbers."""
+    if not isinstance(values, list) or len(values) != steps:
+        given = f"{len(values)} values" if isinstance(values, list) else f"{values!r:.40}"
+        raise io.DataError(f"{name}: {key} has {given} for {steps} steps; give one value for each step, null for none")
+    known = (-1, 0, 1) if key in _CORRECT else (0, 1)
+    for place, value in enumerate(values, start=1):
+        if value is not None and (isinstance(value, str) or value not in known):
+            expected = ", ".join(map(str, known))
+            raise io.DataError(
+                f"{name}, step {place}: {key} is {value!r:.40}; expected true, false, {expected} or null"
+            )
+    return [None if value is None else int(value) for value in values]
+
+
+@dataclass(slots=True)
+class _Tree:
+    id: str
+    problem: str
+    steps: tuple[str, ...]
+    branches: list[dict[str, Any]]
+
+
+def gather(rows: Iterable[tuple[Row, Sequence[Labels | None]]], sha256: str) -> list[dict[str, Any]]:
+    """Rows of ``records.TREES``: solutions with the same problem and first steps share a tree, as alternatives do.
+
+    A step with the same labels after the same steps counts once, however many rows repeat it.
+    """
+    children: dict[tuple[int, str], int] = {}  # the number of a text after the texts before it
+    owners: dict[int, _Tree] = {}  # the tree whose steps lead there
+    ends: dict[int, _Tree] = {}
+    seen: set[tuple[int, Labels]] = set()
+    trees: list[_Tree] = []
+    for row, labels in rows:
+        labelled = [(place, values) for place, values in enumerate(labels) if values is not None]
+        if not labelled:
+            continue
+        path = [-1]
+        for text in (row.problem, *row.steps):
+            path.append(children.setdefault((path[-1], text), len(children)))
+        last, name = labelled[-1][0] + 1, trajectory_id(SOURCE, sha256, row.number)
+        tree = owners.get(path[last])
+        if tree is None:
+            end = next((node for node in reversed(path[2:last]) if node in ends), None)
+            if end is None:
+                trees.append(_Tree(name, row.problem, (), []))
+            tree = trees[-1] if end is None else ends.pop(end)
+            tree.steps = row.steps
+            ends[path[-1]] = tree
+            for node in path[1:]:
+                owners.setdefault(node, tree)
+        for place, values in labelled:
+            if (key := (path[place + 2], values)) not in seen:
+                seen.add(key)
+                named = dict(zip(STEP_LABELS, values, strict=True))
+                record = {"id": record_id(name, place, 0), "step_index": place, "step": row.steps[place], **named}
+                tree.branches.append(record)
+    return [
+        {
+            "tree_id": tree.id,
+            "problem_id": problem_id(tree.problem),
+            "source": SOURCE,
+            "problem": tree.problem,
+            "steps": list(tree.steps),
+            "branches": tree.branches,
+        }
+        for tree in trees
+        if tree.branches
+    ]
+
+
+def split(trees: pl.DataFrame, share: float, seed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The trees to learn from and the held-out ones: about a ``share`` of the problems, at least one if it is not 0.
+
+    Raises ``DataError`` if a side would be empty.
+    """
+    problems = sorted(set(trees["problem_id"]), key=lambda problem: draw(seed, problem))
+    held = problems[: max(1, round(share * len(problems)))] if share else []
+    if len(held) == len(problems):
+        raise io.DataError(
+            f"{len(problems)} problems: a held-out share of {share:g} leaves none to learn from; --held-out 0 holds "
+            "out none"
+        )
+    is_held = pl.col("problem_id").is_in(held)
+    return trees.filter(~is_held), trees.filter(is_held)
