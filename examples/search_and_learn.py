@@ -1,20 +1,5 @@
-"""A PRM for search-and-learn: return ``PathFinder(config)`` from its ``load_prm``. It runs in the same process."""
+"""A PRM for search-and-learn: return `PathFinder(config)` from its `load_prm`; `prm_path` is a model or an address."""
 
-from pathfinder import PRM
+from pathfinder.adapters.search_and_learn import PathFinder
 
-
-class PathFinder:
-    """Scores as search-and-learn asks: per question and answer, the rewards of the answer's steps."""
-
-    def __init__(self, search_config):
-        self.prm = PRM.load(search_config.prm_path)
-
-    def score(self, questions, outputs):
-        """``outputs[i]`` are answers to ``questions[i]``; blank lines separate the steps."""
-        pairs = [
-            (q, [part for part in a.split("\n\n") if part.strip()] or [a or " "])
-            for q, answers in zip(questions, outputs, strict=True)
-            for a in answers
-        ]
-        rewards = iter([found.rewards if found.scored else [0.0] for found in self.prm.score_many(pairs)])
-        return [[next(rewards) for _ in answers] for answers in outputs]
+__all__ = ["PathFinder"]

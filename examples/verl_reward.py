@@ -1,16 +1,9 @@
-"""A reward function for verl: ``custom_reward_function.path=examples/verl_reward.py``. It asks `pathfinder serve`."""
+"""Reward functions for verl that ask `pathfinder serve` (PATHFINDER_URL).
 
-import os
+`custom_reward_function.path=examples/verl_reward.py`, and `custom_reward_function.name=compute_scores` with the reward
+manager `batch`. `+custom_reward_function.reward_kwargs.model=models/full` loads a model instead.
+"""
 
-import httpx
+from pathfinder.adapters.verl import compute_score, compute_scores
 
-URL = os.environ.get("PATHFINDER_URL", "http://127.0.0.1:8765")
-
-
-def compute_score(data_source, solution_str, ground_truth, extra_info=None):
-    """The lowest step reward of a solution; ``extra_info["question"]`` is its problem."""
-    steps = [part for part in solution_str.split("\n\n") if part.strip()] or [" "]
-    body = {"solutions": [{"problem": (extra_info or {}).get("question", ""), "steps": steps}]}
-    answer = httpx.post(f"{URL}/v1/score", json=body, timeout=600).raise_for_status().json()
-    (found,) = answer["solutions"]
-    return min(step["reward"] for step in found["steps"]) if found["scored"] else 0.0  # too long
+__all__ = ["compute_score", "compute_scores"]

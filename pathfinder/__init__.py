@@ -18,6 +18,8 @@ _WHERE = {
     "TransientError": "ground.io",
     "UnscoredSolution": "pathfinder.prm.results",
     "open_prm": "pathfinder.baselines.opening",
+    "read_given": "pathfinder.benchmarks.given",
+    "split_steps": "pathfinder.benchmarks.splits",
 }
 __all__ = [
     "PRM",
@@ -29,6 +31,8 @@ __all__ = [
     "TransientError",
     "UnscoredSolution",
     "open_prm",
+    "read_given",
+    "split_steps",
 ]
 
 

@@ -89,7 +89,7 @@ ROOMS = (
     "reporting",
 )
 """The rooms of ``pathfinder/``, lowest floor first: each may import those before it."""
-DOORS = ("bench", "planning")
+DOORS = ("bench", "planning", "adapters")
 """The folders of verbs. They belong to the door, as the files outside the rooms do."""
 
 

@@ -15,6 +15,7 @@ from ground.io import DataError
 from pathfinder import PRM
 from pathfinder.benchmarks.given import GivenSolution, read_given
 from pathfinder.benchmarks.layouts import LAYOUTS
+from pathfinder.data.export import STEPWISE, write_rows
 from pathfinder.demo import MODEL
 
 Options = dict[str, Any]
@@ -136,15 +137,23 @@ def one_object(folder: Path, _: str) -> Options:
 
 
 def committed(_: Path, name: str) -> Options:
-    """A log that inspect_ai 0.3.285 has written."""
+    """A log that inspect_ai 0.3.285 or lm-evaluation-harness 0.4.13 has written."""
     return {"source": str(HERE / name)}
+
+
+def exported(folder: Path, _: str) -> Options:
+    branches = [{"step_index": place, "step": step, "correctness": place} for place, step in enumerate(STEPS)]
+    tree = {"problem": PROBLEM, "steps": STEPS, "branches": [branches[0] | {"correctness": 1}, branches[1]]}
+    write_rows(folder / "train.parquet", STEPWISE, [tree])
+    return {"source": str(folder / "train.parquet")}
 
 
 FILES: dict[str, Callable[[Path, str], Options]] = {
     **dict.fromkeys([*ROWS, *VARIANTS], lines),
     **dict.fromkeys(["CSV", "TSV"], as_csv),
-    **dict.fromkeys(["inspect_ai.json", "inspect_ai.eval"], committed),
+    **dict.fromkeys(["inspect_ai.json", "inspect_ai.eval", "lm_eval.jsonl"], committed),
     "Parquet": as_parquet,
+    "our export": exported,
     "text": as_text,
     "Hub": of_the_hub,
     "columns": renamed,
@@ -159,7 +168,7 @@ def prm() -> PRM:
 
 def test_every_layout_has_a_row() -> None:
     assert [layout.name for layout in LAYOUTS] == [*ROWS]
-    assert len(FILES) == 30
+    assert len(FILES) == 32
 
 
 @pytest.mark.parametrize("name", FILES)
