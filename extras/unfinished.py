@@ -22,10 +22,10 @@ from typing import Annotated
 from pydantic import Field
 
 from evidence.audit.records import trusted_keys
-from evidence.record.signing import Envelope, sign, verify
+from evidence.record.signing import opened, sign
 from evidence.remote.fetcher import read_verified
-from evidence.settings.forms import Form, validated
-from ground.io import DataError, PathfinderError, make_folder, parse_json, sync
+from evidence.settings.forms import Form, parsed
+from ground.io import DataError, PathfinderError, make_folder, sync
 from ground.remote import Store
 
 HOME = "unfinished"
@@ -163,12 +163,10 @@ class Copies:
         if key not in self.store.keys(key):
             return None
         where = f"{self.store.url}/{key}"
-        content = self.store.read(key)
-        envelope = validated(Envelope, parse_json(content, where), where)
-        payload, signers = verify(envelope, trusted_keys(self.root), where)
+        _, payload, signers = opened(self.store.read(key), trusted_keys(self.root), where)
         if not signers:
             raise DataError(f"{where}: not signed by a key that is trusted here; copy the worker's key to infra/keys/")
-        state = validated(State, parse_json(payload, where), where)
+        state = parsed(State, payload, where)
         if state.folder != name:
             raise DataError(f"{where}: describes {state.folder} instead; delete it in the remote")
         return state

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ground.io import DataError
+
 Level = Literal["error", "note"]
 _NAMED = 2
 
@@ -28,6 +30,12 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.level}: {self.where}: {self.message}{f' ({listed(self.stages)})' if self.stages else ''}"
+
+    @classmethod
+    def of(cls, error: DataError, where: str = "", stages: tuple[str, ...] = ()) -> Finding:
+        """The finding about a file that cannot be read; without ``where``, the error names the place first."""
+        place, _, message = str(error).partition(": ")
+        return cls(where or place, str(error).removeprefix(f"{where}: ") if where else message, stages=stages)
 
     @property
     def subject(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ground.io import DataError
@@ -44,6 +44,16 @@ def origins_of(content: Any, pointer: str = "") -> dict[str, dict[str, Any]]:
         if list(place[:short]) == wanted[:short]:
             found["".join(f"/{_escaped(part)}" for part in place)] = origin
     return found
+
+
+def places_of(origins: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The places (``path#pointer``) that figures, or their intervals, were made of, each once."""
+    return list(dict.fromkeys(str(place) for each in origins for place in (*each["of"], *each.get("interval", ()))))
+
+
+def files_of(origins: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The files of these places, each once."""
+    return list(dict.fromkeys(place.partition("#")[0] for place in places_of(origins)))
 
 
 def recomputed(how: str, values: list[Any]) -> list[float] | None:

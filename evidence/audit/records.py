@@ -20,20 +20,18 @@ from evidence.record.model_signature import MODEL_SIGNATURE, model_of, verify_mo
 from evidence.record.reading import Record, attesting, known_records, read_records
 from evidence.record.signing import (
     TRUSTED,
-    Envelope,
     key_file,
     key_id,
     model_key_file,
+    opened,
     own_key,
     own_model_key,
     public_pem,
     read_public_keys,
-    verify,
 )
 from evidence.record.statement import HEAD, PAYLOAD_TYPE, RECEIPT_TYPE, byproducts, is_about
 from evidence.record.wheels import may_be_sound
 from evidence.settings import FILE
-from evidence.settings.forms import parsed
 from ground.io import DataError, parse_json, sha256_file
 
 
@@ -181,8 +179,7 @@ def tampered_records(root: Path, keys: Mapping[str, bytes]) -> Iterator[Finding]
     try:
         ledger = read_ledger(root)
     except DataError as error:
-        where, _, message = str(error).partition(": ")
-        yield Finding(where, message)
+        yield Finding.of(error)
         return
     if ledger is None:
         if newer := {name: None for (name, _), record in found.items() if record.content.get("schema", 1) > 1}:
@@ -266,10 +263,9 @@ def verified(record: Record, keys: Mapping[str, bytes]) -> tuple[list[str], str 
     if not path.is_file():
         return [], None
     name = f"{path.parent.name}/{path.name}"
-    envelope = parsed(Envelope, path.read_bytes(), name)
-    payload, signers = verify(envelope, keys, name)
-    if envelope.payload_type != PAYLOAD_TYPE:
-        raise DataError(f"{name}: is a signature of {envelope.payload_type}, not of a statement")
+    kind, payload, signers = opened(path.read_bytes(), keys, name)
+    if kind != PAYLOAD_TYPE:
+        raise DataError(f"{name}: is a signature of {kind}, not of a statement")
     statement = parse_json(payload, name)
     named = byproducts(statement)
     if named.get("record") != record.digest:
@@ -286,10 +282,9 @@ def _received(record: Record, keys: Mapping[str, bytes]) -> str | None:
     path = record.path.with_suffix(RECEIPT)
     if not path.is_file():
         return None
-    envelope = parsed(Envelope, path.read_bytes(), path.name)
-    payload, signers = verify(envelope, keys, path.name)
+    kind, payload, signers = opened(path.read_bytes(), keys, path.name)
     receipt = parse_json(payload, path.name)
-    is_own = signers and envelope.payload_type == RECEIPT_TYPE and receipt.get("record") == record.digest
+    is_own = signers and kind == RECEIPT_TYPE and receipt.get("record") == record.digest
     return str(receipt.get(HEAD)) if is_own else None
 
 

@@ -20,9 +20,8 @@ from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.formats.artefacts import Artefact, artefacts, on_disk
 from evidence.record.ledger import RECORDS, SIGNED
 from evidence.record.reading import Record, attesting
-from evidence.record.signing import Envelope
+from evidence.record.signing import keys_named
 from evidence.settings import SETTINGS
-from evidence.settings.forms import parsed
 from ground.io import DataError, parse_json
 
 
@@ -100,8 +99,7 @@ class Run:
         """The keys that the signed statement names; ``check`` verifies the signatures."""
         if self.statement is None:
             return []
-        envelope = parsed(Envelope, self.record.path.with_suffix(SIGNED).read_bytes(), self.statement.path)
-        return [signature.keyid for signature in envelope.signatures]
+        return keys_named(self.record.path.with_suffix(SIGNED).read_bytes(), self.statement.path)
 
     def _name_of(self, path: Path) -> str:
         """The place in the project; a record in a remote has it only after it is restored."""

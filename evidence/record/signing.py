@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from evidence.settings import PREFIX, SETTINGS
-from evidence.settings.forms import Form
+from evidence.settings.forms import Form, parsed
 from ground.io import DataError
 
 if TYPE_CHECKING:
@@ -140,6 +140,17 @@ def verify(envelope: Envelope, keys: Mapping[str, bytes], where: str) -> tuple[b
             )
             signers.append(signature.keyid)
     return payload, signers
+
+
+def opened(content: bytes, keys: Mapping[str, bytes], where: str) -> tuple[str, bytes, list[str]]:
+    """The payload's type, the payload, and the ``keys`` that signed an envelope; raises ``DataError`` as ``verify``."""
+    envelope = parsed(Envelope, content, where)
+    return envelope.payload_type, *verify(envelope, keys, where)
+
+
+def keys_named(content: bytes, where: str) -> list[str]:
+    """The names of the keys in an envelope, unverified; raises ``DataError`` if it is not one."""
+    return [signature.keyid for signature in parsed(Envelope, content, where).signatures]
 
 
 @contextmanager

@@ -17,9 +17,9 @@ from evidence.record.ledger import SIGNED
 from evidence.record.materials import other_versions, unlocked_packages
 from evidence.record.model_signature import MODEL_SIGNATURE, model_of
 from evidence.record.reading import Record, read_record
-from evidence.record.signing import TRUSTED, Envelope
+from evidence.record.signing import TRUSTED, keys_named
 from evidence.settings import SETTINGS
-from evidence.settings.forms import parsed, validated
+from evidence.settings.forms import validated
 from ground.io import DataError, write_bytes
 from ground.settings import read_yaml
 from ground.text import printable
@@ -102,7 +102,7 @@ def _untrusted(record: Record, files: Mapping[str, bytes]) -> str:
     signed = files.get(f"{record.digest}{SIGNED}")
     if signed is None:
         return "the worker's record is not signed, so nothing of its result is taken; correct the key of the worker"
-    keys = ", ".join(printable(each.keyid)[:_SHOWN] for each in parsed(Envelope, signed, record.path.name).signatures)
+    keys = ", ".join(printable(key)[:_SHOWN] for key in keys_named(signed, record.path.name))
     actor = record.content.get("actor") or {}
     return (
         f"key {keys or 'none'}, which is not trusted here, signed the worker's record (it says: by "

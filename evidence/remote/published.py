@@ -25,7 +25,7 @@ from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.dvc.stores import FOLDER, Store
 from evidence.record.ledger import LEDGER, RECORDS, SIGNED, head_of, read_ledger
 from evidence.record.reading import Record, read_record
-from evidence.record.signing import Envelope, key_id, sign, verify
+from evidence.record.signing import key_id, opened, sign
 from evidence.settings import SETTINGS, STATE, VENDOR
 from evidence.settings.forms import Count, Form, Md5, Sha256, parsed
 from ground.io import DataError, read_json, sha256_file, write_json
@@ -148,7 +148,7 @@ class Published:
             try:
                 entry = parsed(LogEntry, raw, where)
             except DataError as error:
-                yield _broken(where, error)
+                yield Finding.of(error, where)
                 return
             if (path.stem, entry.number, entry.previous) != (f"{number:08d}", number, previous):
                 message = (
@@ -187,7 +187,7 @@ class Published:
         try:
             return parsed(Manifest, raw, self.objects.name(path))
         except DataError as error:
-            yield _broken(self.objects.name(path), error)
+            yield Finding.of(error, self.objects.name(path))
             return None
 
     def _signature(
@@ -202,12 +202,11 @@ class Published:
                 yield Finding(where, f"is not signed, although entries before it are; {VOIDED}")
             return []
         try:
-            envelope = parsed(Envelope, path.read_bytes(), where)
-            payload, signers = verify(envelope, self.keys, where)
+            kind, payload, signers = opened(path.read_bytes(), self.keys, where)
         except DataError as error:
-            yield _broken(self.objects.name(path), error)
+            yield Finding.of(error, self.objects.name(path))
             return []
-        if (envelope.payload_type, payload) != (ENTRY_TYPE, entry):  # a void signs the same bytes
+        if (kind, payload) != (ENTRY_TYPE, entry):  # a void signs the same bytes
             yield Finding(self.objects.name(path), "signs another entry than the one in its name")
             return []
         if not signers:
@@ -221,12 +220,11 @@ class Published:
             return False
         for path in sorted(self.folder.glob(f"signatures/{digest}.*.void.dsse")):
             try:
-                envelope = parsed(Envelope, path.read_bytes(), where)
-                payload, signers = verify(envelope, self.keys, where)
+                kind, payload, signers = opened(path.read_bytes(), self.keys, where)
             except DataError as error:
-                yield _broken(self.objects.name(path), error)
+                yield Finding.of(error, self.objects.name(path))
                 continue
-            if signers and (envelope.payload_type, payload) == (VOID_TYPE, entry):
+            if signers and (kind, payload) == (VOID_TYPE, entry):
                 yield Finding(where, f"entry {number} is not signed; key {_short(signers[0])} declared it void", "note")
                 return True
         return False
@@ -366,10 +364,6 @@ def remember_entry(root: Path, address: str, number: int, digest: str) -> None:
 
 def _content(root: Path, file: Path) -> bytes:
     return (root / file).read_bytes() if (root / file).exists() else b"{}"
-
-
-def _broken(where: str, error: DataError) -> Finding:
-    return Finding(where, str(error).removeprefix(f"{where}: "))
 
 
 def _short(digest: str | None) -> str:

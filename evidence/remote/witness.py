@@ -19,7 +19,7 @@ from evidence.audit.findings import Finding
 from evidence.dvc.stores import FOLDER, stores
 from evidence.record.ledger import LEDGER, RECEIPT, RECORDS, head_of, read_ledger
 from evidence.record.reading import read_record
-from evidence.record.signing import Envelope, sign, verify
+from evidence.record.signing import opened, sign
 from evidence.remote import mirror
 from evidence.remote.published import Published
 from evidence.settings import VENDOR
@@ -86,8 +86,8 @@ def _notes(place: str, keys: Mapping[str, bytes]) -> Iterator[tuple[Note, list[s
     store, previous = open_store(place), None
     for number, key in enumerate(names := store.keys("witness/"), start=1):
         content, where = store.read(key), f"{place}/{key}"
-        payload, signers = verify(envelope := parsed(Envelope, content, where), keys, where)
-        if not signers or envelope.payload_type != WITNESS_TYPE:
+        kind, payload, signers = opened(content, keys, where)
+        if not signers or kind != WITNESS_TYPE:
             raise DataError(f"{where}: no trusted key signed this note; name the public key of the witness with --key")
         note = parsed(Note, payload, where)
         if (note.number, note.previous) != (number, previous):
@@ -108,8 +108,7 @@ def compared(
     try:
         notes = list(_notes(place, keys))
     except DataError as error:
-        where, _, message = str(error).partition(": ")
-        yield Finding(where, message)
+        yield Finding.of(error)
         return
     logs = {each.objects.store.name: each for each in published}
     for note, signers in notes:

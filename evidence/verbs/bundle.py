@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from evidence.audit.pointers import origins_of, value_at
+from evidence.audit.pointers import files_of, origins_of, value_at
 from evidence.dvc.history import MAIN_LOCK, overlap
 from evidence.formats.lineage import Lineage, read_lineage
 from evidence.record.environment import git
@@ -79,8 +79,7 @@ def _origins(files: Files, text: str) -> list[str]:
         return []
     content = files.value(target.name)
     value_at(content, target.pointer, target.name)  # an error if there is none
-    origins = origins_of(content, target.pointer).values()
-    return sorted({place.partition("#")[0] for each in origins for place in (*each["of"], *each.get("interval", ()))})
+    return sorted(files_of(origins_of(content, target.pointer).values()))
 
 
 def _recorded(lineage: Lineage, files: Files, path: str) -> bytes:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from evidence.audit.pointers import origins_of
+from evidence.audit.pointers import files_of, origins_of
 from evidence.dvc import history
 from evidence.settings import SETTINGS
 from evidence.verbs.targets import Files
@@ -56,8 +56,7 @@ def _figures(files: Files, made: Mapping[str, int]) -> list[dict[str, Any]]:
         tables = files.value(SETTINGS.tables) if SETTINGS.tables else {}
     found = []
     for pointer, origin in origins_of(tables).items():
-        sources = {place.partition("#")[0] for place in (*origin["of"], *origin.get("interval", ()))}
-        near = [n for out, n in made.items() if any(history.overlap(out, source) for source in sources)]
+        near = [n for out, n in made.items() if any(history.overlap(out, source) for source in files_of([origin]))]
         if near:
             found.append({"figure": f"{SETTINGS.tables}#{pointer}", "stages between": min(near) + 1})
     return found

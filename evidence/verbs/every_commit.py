@@ -58,8 +58,7 @@ def _checked(root: Path, line: str, records: Callable[[str], list[tuple[Record, 
         with at(root, commit[:12]) as folder:
             locked, pipeline = history.read_lock(folder), read_pipelines(folder)
     except DataError as error:
-        where, _, message = str(error).partition(": ")
-        return CheckedCommit(commit, date, 0, 0, 0, [Finding(where, message)])
+        return CheckedCommit(commit, date, 0, 0, 0, [Finding.of(error)])
     known = expected.with_missing(locked, pipeline)
     never_ran = (replace(finding, level="note") for finding in expected.missing(known, locked, pipeline))
     ran = [stage for stage in locked.values() if stage.cmd]

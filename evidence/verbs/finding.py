@@ -20,8 +20,7 @@ from evidence.dvc.stores import object_file, read_listing, stores
 from evidence.record.environment import git
 from evidence.record.ledger import RECORDS, SIGNED
 from evidence.record.reading import Record, known_records
-from evidence.record.signing import Envelope
-from evidence.settings.forms import parsed
+from evidence.record.signing import keys_named
 from evidence.verbs.targets import read_at
 from ground.hashing import digest_path
 from ground.io import DataError
@@ -107,10 +106,8 @@ def _facts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 def _signatures(record: Record, keys: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
     """The keys that signed a record, and whether they are trusted and their signature is valid."""
     if (path := record.path.with_suffix(SIGNED)).is_file():
-        envelope = parsed(Envelope, path.read_bytes(), path.name)
-        valid = signers_of(record, keys)
-        for each in envelope.signatures:
-            yield "signed.key" if each.keyid in valid else "untrusted.signed.key", each.keyid
+        named, valid = keys_named(path.read_bytes(), path.name), signers_of(record, keys)
+        yield from (("signed.key" if key in valid else "untrusted.signed.key", key) for key in named)
 
 
 Row = tuple[Place, tuple[str, ...]]

@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from evidence.audit.pointers import origins_of
+from evidence.audit.pointers import files_of, origins_of, places_of
 from extras.records.selection import OVERLAP, TRAJECTORIES, Selection, one_of, overlap_of, select, totals
 from ground.io import read_json, text_digest
 from ground.show import counted, table
@@ -182,8 +182,7 @@ def figures_of(runs: Sequence[str], root: Path, counted: Counted, held_out: Iter
     losses = {*wanted, *held_out}
     found = []
     for pointer, origin in origins_of(read_json(root / TABLES)).items():
-        places = (*origin["of"], *origin.get("interval", ()))
-        files = {place.partition("#")[0] for place in places}
+        places, files = places_of([origin]), files_of([origin])
         own = {run for file in files if (run := _run_of(file)) in wanted}
         contains = any(file.startswith("metrics/train/") and _run_of(file) in losses for file in files)
         contains = contains or any(map(counted.has, places))

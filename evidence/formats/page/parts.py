@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from evidence.audit.pointers import origins_of, parts_of, value_at
+from evidence.audit.pointers import files_of, origins_of, parts_of, places_of, value_at
 from evidence.formats.artefacts import Artefact
 from evidence.formats.lineage import Run, text_of
 
@@ -17,18 +17,14 @@ Origins = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure: its JSON pointer, its name, its value, and the places (``path#pointer``) it was made from."""
+    """A figure: its JSON pointer, its name, its value, the places (``path#pointer``) it was made from, their files."""
 
     pointer: str
     name: str
     value: str
     how: str = ""
     places: tuple[str, ...] = ()
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The files of the places, each once."""
-        return tuple(dict.fromkeys(place.partition("#")[0] for place in self.places))
+    files: tuple[str, ...] = ()
 
 
 def figures(tables: Any) -> list[Figure]:
@@ -55,9 +51,8 @@ def _figure(origins: Origins, pointer: str, name: str, value: Any) -> Figure:
     wanted = parts_of(pointer)
     pairs = ((parts_of(place), origin) for place, origin in origins.items())
     found = [origin for place, origin in pairs if all(a == b for a, b in zip(place, wanted, strict=False))]
-    places = dict.fromkeys(place for origin in found for place in (*origin["of"], *origin.get("interval", ())))
     how = ", ".join(dict.fromkeys(str(origin["how"]) for origin in found))
-    return Figure(pointer, name, _short(value), how, tuple(map(str, places)))
+    return Figure(pointer, name, _short(value), how, tuple(places_of(found)), tuple(files_of(found)))
 
 
 def _short(value: Any) -> str:

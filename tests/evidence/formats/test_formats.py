@@ -61,7 +61,8 @@ def test_another_record_gives_other_bytes(study: Path, tmp_path: Path) -> None:
 def test_the_documentation_fills_what_the_records_know_and_marks_the_rest(study: Path) -> None:
     text = exported(read_lineage(study, "models/full"), "documentation")
     sections = dict(part.partition("\n\n")[::2] for part in text.split("\n## ")[1:])
-    assert list(sections) == [f"{point} {title}" for point, title in documentation.POINTS]
+    points = [heading.partition(" ")[0] for heading in sections]
+    assert points == ["1", *(f"2({letter})" for letter in "abcdefgh"), *map(str, range(3, 10))]
     steps = sections["2(a) Methods and steps of the development"]
     assert documentation.MISSING not in steps
     run = next(run for run in read_lineage(study).runs if run.name == "train@full")
