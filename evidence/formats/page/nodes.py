@@ -16,18 +16,13 @@ from evidence.dvc.pipeline import MAIN, PIPELINES, read_pipelines
 from evidence.formats.lineage import Run, in_order, read_json_file, read_lineage
 from evidence.formats.page.parts import (
     Figure,
-    File,
-    Line,
     Node,
     Part,
+    SourceFile,
     aside_of,
-    environment_of,
-    facts_of,
     figure_at,
     figures,
-    file_of,
     joint_state,
-    pretty,
     shared_name,
 )
 from evidence.settings import SETTINGS
@@ -40,16 +35,11 @@ _TABLES, _LINES = SETTINGS.tables, SETTINGS.lines
 _LINES_SHOWN, _PROBLEM_SHOWN, _NAMES_SHOWN = 3, 160, 4
 
 
-def nodes_of(root: Path, target: str | None = None) -> list[Node]:
+class Nodes:
     """The nodes behind ``target``, or behind everything that the pipeline makes.
 
     Raises ``DataError`` as ``read_lineage`` does, or if ``target`` is a figure that its file does not have.
     """
-    return _Nodes(root, target).nodes()
-
-
-class _Nodes:
-    """The stages, records and sources from which the nodes are made."""
 
     def __init__(self, root: Path, target: str | None) -> None:
         self.root = root
@@ -122,7 +112,7 @@ class _Nodes:
             self.anchors[title] = next(name for name in names if name not in taken)
         return self.anchors[title]
 
-    def _row_of(self, path: str) -> tuple[str, str]:
+    def row_of(self, path: str) -> tuple[str, str]:
         """The address and the title of the row that made a path; empty if none did."""
         if path == RAW or path.startswith(f"{RAW}/"):
             source = self.lineage.source_of(path)
@@ -147,7 +137,7 @@ class _Nodes:
             parents=self._makers(self.tables),
         )
         for figure in self.figures:
-            places = [(place, self._row_of(place.partition("#")[0])[0]) for place in figure.places]
+            places = [(place, self.row_of(place.partition("#")[0])[0]) for place in figure.places]
             node.figures.append((figure, places))
         return [node]
 
@@ -177,25 +167,9 @@ class _Nodes:
         return stage.cmd if len(self.groups[title]) == 1 else ""
 
     def _part(self, stage: Locked) -> Part:
-        run = self.runs.get(stage.name)
-        if run is None:
-            facts = [("command", stage.cmd), ("known from", stage.file)]
-            inputs = [File(path, None, f"md5 {md5}", *self._row_of(path)) for path, md5 in stage.deps.items()]
-            sizes = {path: stage.sizes.get(path, (None, None))[0] for path in stage.outs}
-            outputs = [File(path, sizes[path], f"md5 {md5}") for path, md5 in stage.outs.items()]
-            state = "no record here" if stage.cmd else ""
-            return Part(stage.name, state, "none", [fact for fact in facts if fact[1]], inputs, outputs)
-        return Part(
-            stage.name,
-            *self._signature(run),
-            facts_of(run),
-            [file_of(each, self._row_of(each.path)) for each in run.inputs.values()],
-            [file_of(each) for each in run.outputs.values()],
-            [(key, pretty(value)) for key, value in run.params.items()],
-            [file_of(each) for each in run.rooms.values()],
-            environment_of(run),
-            run.content["times"]["seconds"],
-        )
+        if (run := self.runs.get(stage.name)) is None:
+            return Part(stage, None, "no record here" if stage.cmd else "", "none")
+        return Part(stage, run, *self._signature(run))
 
     def _signature(self, run: Run) -> tuple[str, str]:
         if run.statement is None:
@@ -225,8 +199,7 @@ class _Nodes:
             ("revision", str(source["revision"] or "none")),
         ]
         for path, entry in sorted(source["files"].items()):
-            count, examples = self.lines.get(f"{name}/{path}", (0, []))
-            node.files.append((File(f"{RAW}/{name}/{path}", entry["bytes"], entry["sha256"]), count, examples))
+            node.files.append(SourceFile(f"{RAW}/{name}/{path}", entry, *self.lines.get(f"{name}/{path}", (0, []))))
         if source["kind"] == "shipped":
             node.parents = self._makers(str(source["location"]))
         return node
@@ -238,7 +211,7 @@ class _Nodes:
         return {name: body for content in files for name, body in (content.get("stages") or {}).items()}
 
     @cached_property
-    def lines(self) -> dict[str, tuple[int, list[Line]]]:
+    def lines(self) -> dict[str, tuple[int, list[tuple[str, str]]]]:
         """By file below the folder of sources: the number of lines that became rows, and the first of them."""
         path = self.root / _LINES.table
         if not path.is_file():
@@ -251,7 +224,7 @@ class _Nodes:
         return {
             row["file"]: (
                 row["len"],
-                [Line(name, text[:_PROBLEM_SHOWN]) for name, text in zip(*(row[c] for c in columns), strict=True)],
+                [(name, text[:_PROBLEM_SHOWN]) for name, text in zip(*(row[c] for c in columns), strict=True)],
             )
             for row in found.iter_rows(named=True)
         }

@@ -1,16 +1,15 @@
-"""The rows of the lineage page, the facts about each run, and the figures of a JSON file of results, as data."""
+"""The rows of the lineage page, and the figures of a JSON file of results, as data."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from evidence.audit.pointers import files_of, origins_of, parts_of, places_of, value_at
-from evidence.formats.artefacts import Artefact
-from evidence.formats.lineage import Run, text_of
+from evidence.dvc.history import Locked
+from evidence.formats.lineage import Run
 
 Origins = Mapping[str, Mapping[str, Any]]
 
@@ -64,45 +63,27 @@ def _short(value: Any) -> str:
     return str(value)
 
 
-_FILES_SHOWN = 200
-_MIB = 2**20
-
-
-@dataclass(frozen=True, slots=True)
-class File:
-    """A file or folder on the page; ``via`` is the address of the row that made it."""
-
-    path: str
-    size: int | None = None
-    sha256: str = ""
-    via: str = ""
-    via_title: str = ""
-    files: list[File] = field(default_factory=list)
-    more: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The facts about one run, or about one stage without a record."""
+    """One stage of a row, its run (``None`` without a record), and the state of the run's signature."""
 
-    title: str
+    stage: Locked
+    run: Run | None
     state: str
     tone: str
-    facts: list[tuple[str, str]]
-    inputs: list[File]
-    outputs: list[File]
-    params: list[tuple[str, str]] = field(default_factory=list)
-    code: list[File] = field(default_factory=list)
-    environment: list[tuple[str, str]] = field(default_factory=list)
-    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """A line of a source: its id and the start of its text."""
+class SourceFile:
+    """A file of a source: its path, its entry in the manifest, how many of its lines became rows, and the first ones.
 
-    id: str
-    text: str
+    Of each line, there is the id and the start of the text.
+    """
+
+    path: str
+    entry: Mapping[str, Any]
+    count: int
+    lines: list[tuple[str, str]]
 
 
 @dataclass(slots=True)
@@ -119,53 +100,9 @@ class Node:
     aside: str = ""
     parents: list[str] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
-    files: list[tuple[File, int, list[Line]]] = field(default_factory=list)
+    files: list[SourceFile] = field(default_factory=list)
     facts: list[tuple[str, str]] = field(default_factory=list)
     figures: list[tuple[Figure, list[tuple[str, str]]]] = field(default_factory=list)
-
-
-def file_of(artefact: Artefact, via: tuple[str, str] = ("", "")) -> File:
-    """A file or folder of a record, with the address and the title of the row that made it.
-
-    The page shows only the first files of a large folder.
-    """
-    inner = [File(each.path, each.size, each.sha256) for each in list(artefact.files.values())[:_FILES_SHOWN]]
-    more = len(artefact.files) - len(inner)
-    return File(artefact.path, artefact.size, artefact.sha256, *via, inner, more)
-
-
-def facts_of(run: Run) -> list[tuple[str, str]]:
-    """Command, record, signature, commit, times and place of a run."""
-    git, times, actor = run.content["git"], run.content["times"], run.actor
-    changed = f", {len(git['changed'])} files changed" if git.get("dirty") else ""
-    where = [actor.get(key) for key in ("user", "host", "container", "image") if actor.get(key)]
-    facts = [
-        ("command", run.stage.cmd),
-        ("record", run.record.digest),
-        ("signed statement", run.statement.sha256 if run.statement else "none"),
-        ("key", ", ".join(run.key_ids)),
-        ("commit", f"{git['commit'] or 'no repository'}{changed}"),
-        ("ran", f"{times['start']}, {times['seconds']:,.1f} s, {times['peak_rss_bytes'] / _MIB:,.0f} MiB"),
-        ("by", ", ".join(map(str, where))),
-        ("flow run", str(actor.get("flow_run") or "")),
-    ]
-    return [fact for fact in facts if fact[1]]
-
-
-def environment_of(run: Run) -> list[tuple[str, str]]:
-    """Interpreter, machine, variables and packages of a run."""
-    content = run.content["environment"]
-    torch, cuda = content.get("torch") or {}, content.get("cuda") or {}
-    facts = [
-        ("Python", str(content.get("python") or "")),
-        ("system", f"{content.get('system', '')} {content.get('machine', '')}"),
-        ("processor", f"{content.get('cpu') or 'unknown'}, {content.get('cpus_usable', '?')} usable"),
-        ("PyTorch", f"{run.packages.get('torch', '')}: {text_of(torch)}" if torch else "not loaded"),
-        ("GPU", ", ".join(map(str, cuda.get("devices", []))) or "none"),
-        ("variables", ", ".join(f"{name}={value}" for name, value in content.get("variables", {}).items())),
-        ("packages", f"{len(run.packages)} installed"),
-    ]
-    return [fact for fact in facts if fact[1].strip()]
 
 
 def joint_state(parts: list[Part]) -> tuple[str, str]:
@@ -187,8 +124,3 @@ def shared_name(stage: str, path: str) -> str:
     """A path of a variant (``train@full``) in the form that all variants share: ``models/*``."""
     variant = stage.partition("@")[2]
     return re.sub(rf"(?<![\w-]){re.escape(variant)}(?![A-Za-z0-9-])", "*", path) if variant else path
-
-
-def pretty(value: Any) -> str:
-    """A parameter on as many lines as it needs."""
-    return value if isinstance(value, str) else json.dumps(value, indent=1, ensure_ascii=False, sort_keys=True)

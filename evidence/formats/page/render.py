@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from functools import cache
+import json
+from functools import cache, partial
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, Template
 
+from evidence.formats.lineage import text_of
 from evidence.formats.page.lanes import path_of, reduced, rows_of, width_of, x_of
-from evidence.formats.page.nodes import nodes_of
+from evidence.formats.page.nodes import Nodes
 from evidence.settings import SETTINGS, STATE
 from ground.io import write_text
 from ground.text import visible
@@ -33,12 +35,14 @@ def render(root: Path, target: str | None = None) -> str:
     """The page of the history behind ``target``, or behind everything that the pipeline makes, as HTML.
 
     A target such as ``reports/tables.json#/results/0/processbench`` is one figure: the page then holds the stages
-    behind the figure. Nothing is hashed again. Raises ``DataError`` as ``nodes_of`` does.
+    behind the figure. Nothing is hashed again. Raises ``DataError`` as ``Nodes`` does.
     """
-    nodes = nodes_of(root, target)
+    found = Nodes(root, target)
+    nodes = found.nodes()
     parents = reduced({node.id: node.parents for node in nodes})
     rows = rows_of([node.id for node in nodes], parents)
     parts = [part for node in nodes for part in node.parts]
+    runs = [part.run for part in parts if part.run]
     script = (_TEMPLATES / "lineage.js").read_text(encoding="utf-8")
     page = _template().render(
         settings=SETTINGS,
@@ -49,9 +53,12 @@ def render(root: Path, target: str | None = None) -> str:
         parents=parents,
         path_of=path_of,
         x_of=x_of,
+        row_of=found.row_of,
+        text_of=text_of,
+        pretty=partial(json.dumps, indent=1, ensure_ascii=False, sort_keys=True),
         stages=sum(bool(part.state) for part in parts),
-        recorded=sum(part.tone != "none" for part in parts),
-        seconds=sum(part.seconds for part in parts),
+        recorded=len(runs),
+        seconds=sum(run.content["times"]["seconds"] for run in runs),
         style=(_TEMPLATES / "lineage.css").read_text(encoding="utf-8"),
         script=script,
         script_digest=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
