@@ -27,61 +27,26 @@ from ground.io import DataError, parse_json
 
 @dataclass(frozen=True)
 class Run:
-    """One stage of a lock and the record that attests it."""
+    """One stage of a lock and the record that attests it (``record.schema.StageRecord`` as a JSON value).
+
+    ``inputs`` is the data that the run read, ``outputs`` what it made, ``rooms`` the code and the locked packages that
+    dvc.yaml names for the stage, each by path. ``start`` and ``end`` are ISO 8601 in UTC, ``packages`` has the
+    installed versions by name, and ``actor`` is empty in records of older versions.
+    """
 
     root: Path
     stage: Locked
     record: Record
-
-    @property
-    def name(self) -> str:
-        """The stage's name, with its variant."""
-        return self.stage.name
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """The record as a JSON value (``record.schema.StageRecord``)."""
-        return self.record.content
-
-    @cached_property
-    def inputs(self) -> dict[str, Artefact]:
-        """The data that the run read, by path."""
-        return artefacts(self.content["inputs"])
-
-    @cached_property
-    def outputs(self) -> dict[str, Artefact]:
-        """The files and folders that the run made, by path."""
-        return artefacts(self.content["outputs"])
-
-    @cached_property
-    def rooms(self) -> dict[str, Artefact]:
-        """The code and the locked packages that dvc.yaml names for the stage, by path."""
-        return artefacts(self.content["rooms"])
-
-    @property
-    def params(self) -> dict[str, Any]:
-        """The parameter values by key."""
-        return dict(self.content["params"])
-
-    @property
-    def start(self) -> str:
-        """When the run started (ISO 8601, UTC)."""
-        return str(self.content["times"]["start"])
-
-    @property
-    def end(self) -> str:
-        """When the run ended (ISO 8601, UTC)."""
-        return str(self.content["times"]["end"])
-
-    @property
-    def packages(self) -> dict[str, str]:
-        """Version by name of the packages that were installed."""
-        return dict(self.content["environment"].get("packages", {}))
-
-    @property
-    def actor(self) -> dict[str, Any]:
-        """User, host, container, image and flow run; empty in records of older versions."""
-        return dict(self.content.get("actor") or {})
+    name: str
+    content: dict[str, Any]
+    inputs: dict[str, Artefact]
+    outputs: dict[str, Artefact]
+    rooms: dict[str, Artefact]
+    params: dict[str, Any]
+    start: str
+    end: str
+    packages: dict[str, str]
+    actor: dict[str, Any]
 
     @cached_property
     def statement(self) -> Artefact | None:
@@ -110,56 +75,26 @@ class Run:
 
 @dataclass(frozen=True)
 class Lineage:
-    """The runs behind a target, producers first, and the sources; ``unrecorded`` are stages without a record here."""
+    """The runs behind a target, producers first, and the sources; ``unrecorded`` are stages without a record here.
+
+    ``artefacts`` is everything that a run read or made, without the ``code`` and lock files of all runs. ``external``
+    was made by no recorded run, and ``final`` was read by none; all are by path. ``start`` and ``end`` are the first
+    start and the last end of a run. ``digest`` is the sha256 of the digests of all records: the identity of this
+    history.
+    """
 
     root: Path
     target: str | None
     runs: list[Run]
     unrecorded: list[Locked]
     sources: dict[str, dict[str, Any]]
-
-    @cached_property
-    def artefacts(self) -> dict[str, Artefact]:
-        """Everything that a run read or made, by path, without the code."""
-        found: dict[str, Artefact] = {}
-        for run in self.runs:
-            found |= run.inputs | run.outputs
-        return dict(sorted(found.items()))
-
-    @cached_property
-    def code(self) -> dict[str, Artefact]:
-        """The code and lock files of all runs, by path."""
-        return dict(sorted({path: each for run in self.runs for path, each in run.rooms.items()}.items()))
-
-    @cached_property
-    def external(self) -> dict[str, Artefact]:
-        """The files and folders that the runs read and no recorded run made."""
-        made = [out for run in self.runs for out in run.outputs]
-        read = {path: each for run in self.runs for path, each in run.inputs.items()}
-        return {p: each for p, each in sorted(read.items()) if not any(history.overlap(p, out) for out in made)}
-
-    @cached_property
-    def final(self) -> dict[str, Artefact]:
-        """The files and folders that the runs made and no other run read."""
-        read = [path for run in self.runs for path in run.inputs]
-        made = {path: each for run in self.runs for path, each in run.outputs.items()}
-        return {p: each for p, each in sorted(made.items()) if not any(history.overlap(p, dep) for dep in read)}
-
-    @property
-    def digest(self) -> str:
-        """sha256 of the digests of all records: the identity of this history."""
-        names = json.dumps([self.target, [[run.name, run.record.digest] for run in self.runs]])
-        return hashlib.sha256(names.encode()).hexdigest()
-
-    @property
-    def end(self) -> str:
-        """When the last run ended."""
-        return max(run.end for run in self.runs)
-
-    @property
-    def start(self) -> str:
-        """When the first run started."""
-        return min(run.start for run in self.runs)
+    artefacts: dict[str, Artefact]
+    code: dict[str, Artefact]
+    external: dict[str, Artefact]
+    final: dict[str, Artefact]
+    start: str
+    end: str
+    digest: str
 
     def makers(self, path: str) -> list[Run]:
         """The runs with an output that is ``path``, contains it or is below it."""
@@ -186,7 +121,7 @@ def read_lineage(root: Path = Path("."), target: str | None = None, needs_record
     for name in producers_first(chosen):
         stage = chosen[name]
         if record := attesting(records_of(root, name), stage):
-            runs.append(Run(root, stage, record))
+            runs.append(_run(root, stage, record))
         else:
             unrecorded.append(stage)
     if not runs and needs_record:
@@ -195,7 +130,46 @@ def read_lineage(root: Path = Path("."), target: str | None = None, needs_record
             f"published run with `{SETTINGS.command} fetch`"
         )
     sources = sources_of(root) if any(RAW in run.outputs for run in runs) else {}
-    return Lineage(root, target, runs, unrecorded, dict(sorted(sources.items())))
+    read = {path: each for run in runs for path, each in run.inputs.items()}
+    made = {path: each for run in runs for path, each in run.outputs.items()}
+    code = {path: each for run in runs for path, each in run.rooms.items()}
+    everything: dict[str, Artefact] = {}
+    for run in runs:
+        everything |= run.inputs | run.outputs
+    identity = json.dumps([target, [[run.name, run.record.digest] for run in runs]])
+    return Lineage(
+        root,
+        target,
+        runs,
+        unrecorded,
+        dict(sorted(sources.items())),
+        dict(sorted(everything.items())),
+        dict(sorted(code.items())),
+        external={path: read[path] for path in sorted(read) if not any(history.overlap(path, out) for out in made)},
+        final={path: made[path] for path in sorted(made) if not any(history.overlap(path, dep) for dep in read)},
+        start=min((run.start for run in runs), default=""),
+        end=max((run.end for run in runs), default=""),
+        digest=hashlib.sha256(identity.encode()).hexdigest(),
+    )
+
+
+def _run(root: Path, stage: Locked, record: Record) -> Run:
+    content = record.content
+    return Run(
+        root,
+        stage,
+        record,
+        stage.name,
+        content,
+        artefacts(content["inputs"]),
+        artefacts(content["outputs"]),
+        artefacts(content["rooms"]),
+        dict(content["params"]),
+        content["times"]["start"],
+        content["times"]["end"],
+        dict(content["environment"].get("packages", {})),
+        dict(content.get("actor") or {}),
+    )
 
 
 def producers_first(stages: Mapping[str, Locked]) -> list[str]:
