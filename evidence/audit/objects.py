@@ -7,13 +7,11 @@ from functools import cache
 from pathlib import Path
 
 from evidence.audit.findings import Finding
-from evidence.dvc.history import Locked, LockEntry, locked_stage
+from evidence.dvc.history import Locked, read_run
 from evidence.dvc.stores import Store, object_file, read_listing, run_cache_entries
 from evidence.record.reading import Record
-from evidence.settings.forms import validated
 from ground.hashing import digest_path
 from ground.io import DataError
-from ground.settings import read_yaml
 
 
 class Objects:
@@ -41,8 +39,7 @@ class Objects:
         for file in run_cache_entries(self.folder):
             where = self.name(file)
             try:
-                entry = validated(LockEntry, read_yaml(file), where)
-                run = locked_stage("", entry, where)
+                run = read_run(file, where)
             except DataError as error:
                 yield Finding(where, str(error).removeprefix(f"{file}: ").removeprefix(f"{where}: "))
                 continue

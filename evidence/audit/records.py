@@ -34,6 +34,9 @@ from evidence.record.wheels import may_be_sound
 from evidence.settings import FILE
 from ground.io import DataError, parse_json, sha256_file
 
+_AGREE: set[tuple[str, str]] = set()
+"""The sha256 of records, each with that of a statement that says the same: remotes have copies of both."""
+
 
 def witness(stage: Locked, records: list[Record], workspace: Workspace, keys: Mapping[str, bytes]) -> Record | None:
     """The record that speaks about the run in the lock, or ``None``.
@@ -270,8 +273,11 @@ def verified(record: Record, keys: Mapping[str, bytes]) -> tuple[list[str], str 
     named = byproducts(statement)
     if named.get("record") != record.digest:
         raise DataError(f"{name}: is a statement about another record")
-    if record.content and not is_about(statement, record.content, record.digest):
-        raise DataError(f"{name}: does not say what its record says")
+    pair = (record.digest, hashlib.sha256(payload).hexdigest())
+    if record.content and pair not in _AGREE:
+        if not is_about(statement, record.content, record.digest):
+            raise DataError(f"{name}: does not say what its record says")
+        _AGREE.add(pair)
     if (expected := named.get(MODEL_SIGNATURE)) is not None:
         _verify_model(record, expected, keys)
     return signers, _received(record, keys) or named.get(HEAD)

@@ -33,6 +33,7 @@ EARLIER, SHIPPED_LEVEL = SETTINGS.shipped.made, SETTINGS.shipped.level
 """The folder of the outs of the earlier pipeline, and the part that the shipped data comes from."""
 COLLECTED = SETTINGS.shipped.copied
 """The original of the shipped data: an out of the earlier pipeline, or the folder of its outs."""
+_RUNS: dict[bytes, Locked] = {}
 
 
 class PathClaim(Form):
@@ -141,6 +142,17 @@ def stages_in(text: str, name: str) -> dict[str, Locked]:
 def _stages(content: Any, name: str) -> dict[str, Locked]:
     stages = validated(LockFile, content, name).stages or {}
     return {stage: locked_stage(stage, entry, name) for stage, entry in stages.items()}
+
+
+def read_run(file: Path, name: str) -> Locked:
+    """The run in a run-cache entry, which messages call ``name``; raises ``DataError`` if its form is wrong.
+
+    The stores of a project have equal entries, so each content is parsed once.
+    """
+    content = file.read_bytes()
+    if content not in _RUNS:
+        _RUNS[content] = locked_stage("", validated(LockEntry, read_yaml(file), name), name)
+    return _RUNS[content]
 
 
 def read_pointer(root: Path, path: Path) -> Locked:

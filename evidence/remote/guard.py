@@ -16,7 +16,7 @@ from pathlib import Path
 from evidence.audit.objects import Objects
 from evidence.audit.records import trusted_keys
 from evidence.dvc import history
-from evidence.dvc.history import Locked, LockEntry
+from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import Stage
 from evidence.dvc.stores import FOLDER, Store, remote_of, run_cache_entries
 from evidence.record.reading import Record
@@ -26,10 +26,8 @@ from evidence.remote.fetcher import Fetcher
 from evidence.remote.published import VOID_TYPE, Entry, Published, remember_entry, signature
 from evidence.remote.reading import recorded_files
 from evidence.settings import SETTINGS
-from evidence.settings.forms import validated
 from ground import remote as sources
 from ground.io import DataError, atomic_file
-from ground.settings import read_yaml
 
 
 class Guard:
@@ -117,10 +115,9 @@ class Guard:
         found = {}
         for path in run_cache_entries(self.folder):
             try:
-                run = history.locked_stage("", validated(LockEntry, read_yaml(path), path.name), path.name)
+                found[_facts(history.read_run(path, path.name))] = path
             except DataError:
                 continue
-            found[_facts(run)] = path
         return found
 
     def _verified(self) -> list[Entry]:

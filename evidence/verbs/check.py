@@ -26,7 +26,7 @@ from evidence.audit.records import (
 from evidence.audit.workspace import Workspace, links_in, refuse_pipes
 from evidence.dvc import history
 from evidence.dvc.history import Locked
-from evidence.dvc.pipeline import MAIN, read_pipelines
+from evidence.dvc.pipeline import MAIN, Stage, read_pipelines
 from evidence.dvc.stores import EVIDENCE, FOLDER, Store, stores
 from evidence.record.ledger import RECORDS
 from evidence.record.reading import Record
@@ -161,7 +161,7 @@ def check(
     known = expected.with_missing(locked, pipeline)
     chosen = known if path is None else history.ancestors(known, Path(path).as_posix())
     present = {name: stage for name, stage in chosen.items() if name in locked}
-    checker = _Checker(root, present, locked, strict, trusted_keys(root, keys), remote, testimony)
+    checker = _Checker(root, present, locked, pipeline, strict, trusted_keys(root, keys), remote, testimony)
     findings = [*planted_keys(checker.workspace), *expected.missing(chosen, locked, pipeline)]
     findings += expected.misplaced(pipeline)
     findings += expected.without_origin(chosen, pipeline, checker.workspace)
@@ -189,14 +189,15 @@ class _Checker:
         root: Path,
         chosen: dict[str, Locked],
         locked: dict[str, Locked],
+        pipeline: dict[str, Stage],
         strict: bool,
         keys: dict[str, bytes],
         remote: Remote,
         testimony: str,
     ) -> None:
-        self.root, self.chosen, self.locked, self.strict, self.keys = root, chosen, locked, strict, keys
+        self.root, self.chosen, self.locked, self.pipeline = root, chosen, locked, pipeline
+        self.strict, self.keys, self.testimony = strict, keys, testimony
         self.workspace = Workspace(root)
-        self.pipeline = read_pipelines(root)
         self.stores = stores(root)
         here = [(store, store.folder) for store in self.stores if store.folder is not None]
         refuse_pipes(folder for _, folder in here)
@@ -206,7 +207,6 @@ class _Checker:
         remotes = [each for each in self.objects if each.store.name != "cache"]
         self.published = [Published(root, each, keys) for each in remotes] + self.far.published
         self.read = ["workspace", *(_title(store) for store, folder in here if folder.is_dir()), *self.far.read]
-        self.testimony = testimony
         self.read += [f"witness {testimony}"] if testimony else []
         self.not_read = [f"{_title(store)} (no folder {folder})" for store, folder in here if not folder.is_dir()]
         far = [store for store in self.stores if store.folder is None] if remote == "no" else []
