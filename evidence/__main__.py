@@ -28,7 +28,7 @@ def record(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND", help="The program and its arguments.")],
 ) -> None:
     """Run any program as a stage of dvc.yaml and record the run; the exit status is the program's."""
-    from evidence.record.command import record_command
+    from evidence.record.record import record_command
 
     record_command(command)
 

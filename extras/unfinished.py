@@ -24,7 +24,7 @@ from pydantic import Field
 from evidence.audit.records import trusted_keys
 from evidence.record.signing import opened, sign
 from evidence.remote.fetcher import read_verified
-from evidence.settings.forms import Form, parsed
+from evidence.settings import Form, parsed
 from ground.io import DataError, PathfinderError, make_folder, sync
 from ground.remote import Store
 

@@ -30,7 +30,7 @@ from evidence.dvc.lock import drop_absent, sort_lock
 from evidence.formats.page.render import write_page
 from evidence.record.environment import FLOW_RUN
 from evidence.remote.guard import Guard
-from evidence.remote.log import Commit
+from evidence.remote.publication import Commit
 from flows import server, storage, wings
 from flows.dvc import Cancelled, Dvc, require_project
 from flows.graph import Graph, load_graph, missing_data, out_of_date

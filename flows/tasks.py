@@ -16,7 +16,7 @@ from prefect.futures import PrefectFuture
 
 from evidence.dvc.pipeline import Stage
 from evidence.remote.guard import Guard
-from evidence.remote.log import Commit
+from evidence.remote.publication import Commit
 from flows.dvc import Cancelled, Dvc
 from flows.places import Places, Retries, WorkerLost
 from flows.terminal import Outcome, Terminal, metrics_table, stage_log

@@ -145,7 +145,7 @@ from evidence.remote.mirror import opened
 from flows.storage import configure, preflight
 from flows.transfer import Transfer
 from ground.io import DataError
-from evidence.remote.log import commit_manifest
+from evidence.remote.publication import commit_manifest
 from ground.remote import open_store
 
 root, address = Path(), sys.argv[1]

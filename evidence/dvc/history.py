@@ -17,8 +17,7 @@ from pydantic import Field
 
 from evidence.dvc.pipeline import PIPELINES, Stage, value_at
 from evidence.dvc.stores import listing_of, object_stores
-from evidence.settings import SETTINGS
-from evidence.settings.forms import Count, Form, Md5, validated
+from evidence.settings import SETTINGS, Count, Form, Md5, validated
 from ground.hashing import digest_listing, digest_path
 from ground.io import DataError
 from ground.settings import parse_yaml, read_yaml

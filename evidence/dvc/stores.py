@@ -13,8 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
-from evidence.settings import SETTINGS, STATE
-from evidence.settings.forms import Form, Md5
+from evidence.settings import SETTINGS, STATE, Form, Md5
 from ground.hashing import digest_path
 from ground.io import DataError, open_bytes, parse_json
 from ground.remote import from_dvc

@@ -19,8 +19,7 @@ from pathlib import Path
 
 from evidence.record.signing import sign
 from evidence.record.statement import HEAD, RECEIPT_TYPE
-from evidence.settings import STATE
-from evidence.settings.forms import Count, Form, Sha256, parsed
+from evidence.settings import STATE, Count, Form, Sha256, parsed
 from ground.io import DataError, make_folder, open_bytes, read_json, sync, write_text
 
 RECORDS = STATE / "lineage"

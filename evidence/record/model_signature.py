@@ -24,8 +24,7 @@ from evidence.record.signing import (
     wrong_signatures_refused,
 )
 from evidence.record.statement import PAYLOAD_TYPE, STATEMENT
-from evidence.settings import SETTINGS
-from evidence.settings.forms import Form, parsed
+from evidence.settings import SETTINGS, Form, parsed
 from ground.io import DataError, parse_json
 
 MODELS = SETTINGS.models

@@ -12,7 +12,7 @@ from evidence.dvc.history import Locked
 from evidence.dvc.stores import EVIDENCE, FOLDER, stores
 from evidence.record.ledger import RECORDS
 from evidence.record.schema import StageRecord
-from evidence.settings.forms import validated
+from evidence.settings import validated
 from ground.io import DataError, parse_json
 
 PUBLISHED = f"{FOLDER}/records"

@@ -13,10 +13,13 @@ import hashlib
 import json
 import os
 import re
+import shlex
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +33,7 @@ from evidence.record.environment import (
     describe_tree,
     peak_rss_bytes,
 )
-from evidence.record.identity import LOCKS, code_of, is_code
+from evidence.record.identity import LOCKS, WRAPPER, code_of, is_code
 from evidence.record.ledger import SIGNED, enter
 from evidence.record.materials import Journals, unlisted_modules, unlocked_packages
 from evidence.record.model_signature import MODEL_SIGNATURE, model_of, sign_model
@@ -40,8 +43,8 @@ from evidence.record.signing import sign
 from evidence.record.statement import HEAD, PAYLOAD_TYPE, statement_of
 from evidence.settings import PREFIX, SETTINGS, STATE
 from ground.hashing import digest_path
-from ground.io import DataError, TransientError
-from ground.recording import NOTES
+from ground.io import DataError, TransientError, sha256_file
+from ground.recording import NOTES, note
 from ground.settings import read_yaml
 
 RECORDING = f"{PREFIX}RECORDING"
@@ -194,3 +197,29 @@ def only_one(cmd: str) -> Iterator[None]:
             yield
         finally:
             handle.truncate(0)
+
+
+_DVC_STAGE = "DVC_STAGE"
+"""The stage that DVC runs, in the environment of its command."""
+
+
+def record_command(words: Sequence[str]) -> None:
+    """Run a command and record it under its stage of dvc.yaml, with the sha256 of the program.
+
+    A command that fails leaves no record, and ``SystemExit`` with its exit status is raised. Raises ``DataError`` if
+    there is no such program, and as ``recorded`` does.
+    """
+    if (program := shutil.which(words[0])) is None:
+        raise DataError(f"{words[0]}: no such program; install it, or correct the command in {MAIN}")
+    with recorded(WRAPPER + shlex.join(words), _stage_of(words)):
+        note("program", {"name": Path(program).name, "sha256": sha256_file(Path(program).resolve())})
+        if status := subprocess.run([program, *words[1:]], check=False).returncode:
+            raise SystemExit(status if status > 0 else 128 - status)
+
+
+def _stage_of(words: Sequence[str]) -> Stage | None:
+    """The stage whose command is this one: the stage that DVC says it runs, or the stage with the same words."""
+    stages = read_pipelines() if MAIN.exists() else {}
+    if (running := stages.get(os.environ.get(_DVC_STAGE, ""))) and running.cmd.startswith(WRAPPER):
+        return running
+    return next((each for each in stages.values() if shlex.split(each.cmd) == [*WRAPPER.split(), *words]), None)

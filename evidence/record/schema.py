@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from evidence.settings.forms import Count, Form, Md5, Sha256
+from evidence.settings import Count, Form, Md5, Sha256
 
 SCHEMA = 3
 

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from evidence.settings import PREFIX, SETTINGS
-from evidence.settings.forms import Form, parsed
+from evidence.settings import PREFIX, SETTINGS, Form, parsed
 from ground.io import DataError
 
 if TYPE_CHECKING:

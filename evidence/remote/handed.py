@@ -18,8 +18,7 @@ from evidence.record.materials import other_versions, unlocked_packages
 from evidence.record.model_signature import MODEL_SIGNATURE, model_of
 from evidence.record.reading import Record, read_record
 from evidence.record.signing import TRUSTED, keys_named
-from evidence.settings import SETTINGS
-from evidence.settings.forms import validated
+from evidence.settings import SETTINGS, validated
 from ground.io import DataError, write_bytes
 from ground.settings import read_yaml
 from ground.text import printable

@@ -26,8 +26,7 @@ from evidence.dvc.stores import FOLDER, Store
 from evidence.record.ledger import LEDGER, RECORDS, SIGNED, head_of, read_ledger
 from evidence.record.reading import Record, read_record
 from evidence.record.signing import key_id, opened, sign
-from evidence.settings import SETTINGS, STATE, VENDOR
-from evidence.settings.forms import Count, Form, Md5, Sha256, parsed
+from evidence.settings import SETTINGS, STATE, VENDOR, Count, Form, Md5, Sha256, parsed
 from ground.io import DataError, read_json, sha256_file, write_json
 
 SENT = STATE / "sent.json"

@@ -22,8 +22,7 @@ from evidence.record.reading import read_record
 from evidence.record.signing import opened, sign
 from evidence.remote import mirror
 from evidence.remote.published import Published
-from evidence.settings import VENDOR
-from evidence.settings.forms import Count, Form, Sha256, parsed
+from evidence.settings import VENDOR, Count, Form, Sha256, parsed
 from ground.io import DataError, TransientError
 from ground.remote import open_store
 

@@ -152,10 +152,10 @@ def up(
     as_json: AsJson = False,
 ) -> None:
     """Print every step from an output or a figure back to the source files."""
-    from evidence.verbs.upwards import text_of, way_back
+    from evidence.verbs.ways import way_back
 
     found = way_back(target, Path(), at)
-    show(found.as_json(), as_json, text_of(found))
+    show(found.as_json(), as_json, found.lines())
 
 
 @app.command()
@@ -165,10 +165,10 @@ def down(
     as_json: AsJson = False,
 ) -> None:
     """List the stages that read a path, directly or through other stages, what they made, and the figures."""
-    from evidence.verbs.downwards import text_of, way_forward
+    from evidence.verbs.ways import forward_lines, way_forward
 
     found = way_forward(target, Path(), at)
-    show(found, as_json, text_of(found))
+    show(found, as_json, forward_lines(found))
 
 
 @app.command()

@@ -15,7 +15,7 @@ from evidence.audit.records import trusted_keys
 from evidence.formats.descriptions import DESCRIPTION, card, lineage_section
 from evidence.formats.lineage import Lineage, read_lineage
 from evidence.record.model_signature import MODEL_SIGNATURE, MODELS, Bundle, model_of, verify_model
-from evidence.settings.forms import parsed
+from evidence.settings import parsed
 from evidence.verbs.check import check
 from ground.io import DataError, atomic_folder, sha256_file, write_bytes, write_text
 from pathfinder.core.hub import CARD

@@ -31,14 +31,14 @@ def down(
     as_json: AsJson = False,
 ) -> None:
     """List the runs, models, mixes and figures that depend on records, or the stages and figures behind a file."""
-    from evidence.verbs.downwards import is_path, text_of, way_forward
+    from evidence.verbs.ways import forward_lines, is_path, way_forward
     from extras.records import down as verb
     from extras.records import past
     from extras.records.selection import is_selector
 
     if not is_selector(selector) and is_path(selector, Path(), at):
         way = way_forward(selector, Path(), at)
-        show(way, as_json, text_of(way))
+        show(way, as_json, forward_lines(way))
         return
     with past.at(Path(), at) as root:
         found = verb.down(selector, root, ids)

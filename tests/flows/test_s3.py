@@ -22,7 +22,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from evidence.remote.log import commit_manifest, creates_exclusively
+from evidence.remote.publication import commit_manifest, creates_exclusively
 from flows import server
 from flows.dvc import Dvc
 from flows.storage import REMOTE, configure

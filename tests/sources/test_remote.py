@@ -14,7 +14,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from evidence.remote.log import commit_manifest, creates_exclusively
+from evidence.remote.publication import commit_manifest, creates_exclusively
 from flows.storage import preflight
 from ground.io import DataError, TransientError
 from ground.remote import ENDPOINT, Store, open_store
@@ -94,7 +94,7 @@ def test_what_a_killed_race_left_is_deleted_by_a_later_one(store: Store, monkeyp
     assert creates_exclusively(store, rounds=1)
     assert store.keys() == ["probe/left"], "its race may still run"
     hour = time.time() + 3601
-    monkeypatch.setattr("evidence.remote.log.time.time", lambda: hour)
+    monkeypatch.setattr("evidence.remote.publication.time.time", lambda: hour)
     assert creates_exclusively(store, rounds=1)
     assert store.keys() == []
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from evidence.remote.log import commit_manifest
+from evidence.remote.publication import commit_manifest
 from ground.io import TransientError
 from ground.remote import Store, open_store
 from tests.campaigns.faults.store import FaultyStore, faulty_store, new_bucket

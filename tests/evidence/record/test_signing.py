@@ -15,7 +15,7 @@ from evidence.record.reading import read_records
 from evidence.record.record import recorded
 from evidence.record.signing import KEY_FILE, Envelope, key_file, key_id, own_key, public_pem, sign, verify
 from evidence.record.statement import byproducts
-from evidence.settings.forms import validated
+from evidence.settings import validated
 from ground.io import DataError
 
 

@@ -16,11 +16,10 @@ from evidence.__main__ import app
 from evidence.dvc.stores import EVIDENCE
 from evidence.record.reading import PUBLISHED, known_records, read_records
 from evidence.record.signing import KEY_FILE, own_key, public_pem
-from evidence.verbs.downwards import way_forward
 from evidence.verbs.every_commit import check_all_commits
 from evidence.verbs.finding import find
-from evidence.verbs.upwards import text_of, way_back
 from evidence.verbs.views import rows_of, view
+from evidence.verbs.ways import way_back, way_forward
 from ground.io import DataError, sha256_file, write_json
 from tests.evidence.verbs.conftest import git
 
@@ -129,14 +128,14 @@ def test_a_tracked_file_is_found_in_git_and_unknown_bytes_nowhere(
 def test_up_goes_from_a_place_in_a_file_to_the_sources(twice: Path) -> None:
     found = way_back("metrics/train/full.json#/loss", twice)
     assert found.figures[0]["value"] == 0.25
-    text = "\n".join(text_of(found))
+    text = "\n".join(found.lines())
     assert "metrics/train/full.json#/loss  0.25" in text
     assert "train@full  $ python -m stages.train full" in text
     assert "data.dvc" in text
     old = way_back("metrics/train/full.json@HEAD~2#/loss", twice)
     assert old.figures[0]["value"] == 0.5
-    assert '"rate": 0.5' in "\n".join(text_of(old))
-    assert "licence Apache-2.0" in "\n".join(text_of(old)), "the manifest of sources comes from the cache"
+    assert '"rate": 0.5' in "\n".join(old.lines())
+    assert "licence Apache-2.0" in "\n".join(old.lines()), "the manifest of sources comes from the cache"
 
 
 def test_up_follows_the_origins_of_a_figure_and_makes_it_again(project: Path) -> None:
@@ -260,7 +259,7 @@ def test_a_restored_clone_knows_the_records_that_its_remote_has(project: Path) -
     fetched.parent.mkdir(parents=True)
     record.path.rename(fetched)
     assert [known.digest for known in known_records(project, "train@full")] == [record.digest]
-    assert record.digest[:16] in "\n".join(text_of(way_back("models/full", project)))
+    assert record.digest[:16] in "\n".join(way_back("models/full", project).lines())
     assert view(record.digest[:12], project)["stage"] == "train@full"
     fetched.write_text(fetched.read_text().replace("train@full", "train@fake"))
     assert known_records(project, "train@full") == [], "an edited record says nothing"

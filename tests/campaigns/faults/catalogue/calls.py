@@ -33,7 +33,7 @@ CALLS = (
     Fault(
         "race-left",
         "a killed commit's test of the store stays for ever",
-        "evidence/remote/log.py",
+        "evidence/remote/publication.py",
         '    store.sweep("probe/", time.time() - _PROBE_S)\n',
         "",
         f"{REMOTE}::test_what_a_killed_race_left_is_deleted_by_a_later_one",

@@ -14,9 +14,9 @@ from evidence.dvc.stores import read_listing
 from evidence.record.ledger import LEDGER, read_ledger
 from evidence.record.schema import SCHEMA, StageRecord
 from evidence.record.signing import Envelope
-from evidence.remote.log import newest_entry
+from evidence.remote.publication import newest_entry
 from evidence.remote.published import LogEntry, Manifest
-from evidence.settings.forms import parsed
+from evidence.settings import parsed
 from ground.io import read_json
 from ground.remote import open_store
 from tests.campaigns.faults.inputs.documents import (

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from evidence.remote.log import commit_manifest
+from evidence.remote.publication import commit_manifest
 from ground import io
 from ground.recording import listen
 from ground.remote import open_store

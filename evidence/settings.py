@@ -1,22 +1,49 @@
 """The facts that a project tells the audit, in ``evidence.toml``. Without the file every key has a neutral default.
 
 The file is the only place that names folders and commands of one project. It is read once, when this module is
-imported: from the current folder or, if that is no project of DVC either, from the folder above this package.
+imported: from the current folder or, if that is no project of DVC either, from the folder above this package. The
+strict base of all documents, and their reader, are here too.
 """
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from evidence.settings.forms import Form
-from ground.io import DataError
+from ground.io import DataError, parse_json
 from ground.text import first_problem
 
 FILE = Path("evidence.toml")
+
+
+Md5 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}(\.dir)?$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0)]
+
+
+class Form(BaseModel):
+    """A strict, frozen part of a document."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+
+Document = TypeVar("Document", bound=BaseModel)
+
+
+def validated(model: type[Document], value: Any, name: str) -> Document:
+    """``value`` as a document; raises ``DataError`` in one line that names ``name`` and the first wrong key."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise DataError(f"{name}: {first_problem(error)}; not the expected form") from error
+
+
+def parsed(model: type[Document], content: bytes, name: str) -> Document:
+    """The document in a JSON text; raises ``DataError`` as ``parse_json`` and ``validated`` do."""
+    return validated(model, parse_json(content, name), name)
 
 
 class Shipped(Form):
@@ -108,7 +135,7 @@ def read_settings(*folders: Path) -> Settings:
     return Settings()
 
 
-SETTINGS = read_settings(Path(), *([] if Path("dvc.yaml").exists() else [Path(__file__).resolve().parents[2]]))
+SETTINGS = read_settings(Path(), *([] if Path("dvc.yaml").exists() else [Path(__file__).resolve().parents[1]]))
 STATE = Path(f".{SETTINGS.name}")
 """The folder for records and for what this machine remembers."""
 PREFIX = f"{SETTINGS.name.upper()}_"

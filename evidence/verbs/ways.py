@@ -1,27 +1,30 @@
-"""``up``: from an out, or from a figure in one, to the source files, now or at a git revision.
+"""``up``: from an out, or a figure in one, to the source files; ``down``: from a file to what was made of it.
 
 For a figure, ``up`` names the places that it was made of, what they hold, and whether they give the figure again. A
-tree leads from a file back to its sources: the stages that made it, with inputs, code and parameters.
+tree leads from a file back to its sources: the stages that made it, with inputs, code and parameters. ``down`` follows
+the stages that read a file.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evidence.audit.pointers import origins_of, recomputed, shows, value_at
+from evidence.audit.pointers import files_of, origins_of, recomputed, shows, value_at
 from evidence.audit.records import records_of
 from evidence.audit.sources import MANIFEST, lines_about, sources_of
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.record.identity import LOCKS, is_code
 from evidence.record.reading import Record, attesting
+from evidence.settings import SETTINGS
 from evidence.verbs.targets import Files, Target, at, maker_of, target_of
 from ground.io import DataError, digest_of
+from ground.show import counted, table
 
 _LONGEST_PARAMS = 400
 
@@ -237,6 +240,13 @@ class WayBack:
         nodes = [node.as_json() for node in self.trees]
         return {"target": str(self.target), "figures": self.figures, "made of": nodes}
 
+    def lines(self) -> Iterator[str]:
+        """The figures, then the trees, as lines of text."""
+        yield from lines_of(self.figures)
+        yield from [""] * bool(self.figures)
+        for node in self.trees:
+            yield from node.lines()
+
 
 def way_back(text: str, root: Path, revision: str | None = None) -> WayBack:
     """The way from a target back to the sources; raises ``DataError`` if there is no such out or place in it."""
@@ -254,14 +264,6 @@ def way_back(text: str, root: Path, revision: str | None = None) -> WayBack:
         return WayBack(target, figures, trees(names or [target.name], folder))
 
 
-def text_of(found: WayBack) -> Iterator[str]:
-    """The figures, then the trees."""
-    yield from lines_of(found.figures)
-    yield from [""] * bool(found.figures)
-    for node in found.trees:
-        yield from node.lines()
-
-
 def _add_manifest(files: Files, folder: Path) -> None:
     """Write the manifest of sources of a revision into its folder, if this machine has it."""
     name = MANIFEST.as_posix()
@@ -269,3 +271,60 @@ def _add_manifest(files: Files, folder: Path) -> None:
         content = files.read(name)
         (folder / name).parent.mkdir(parents=True)
         (folder / name).write_bytes(content)
+
+
+def is_path(text: str, root: Path, revision: str | None = None) -> bool:
+    """True if the text is a path of the project, or one that a stage of the lock reads or makes."""
+    stages = Files(root, revision).stages.values() if (root / history.MAIN_LOCK).exists() else ()
+    named = any(history.overlap(text, path) for stage in stages for path in (*stage.deps, *stage.outs))
+    return named or (root / text).exists()
+
+
+def way_forward(text: str, root: Path, revision: str | None = None) -> dict[str, Any]:
+    """The stages that read a path, with the number of stages between and the input, their outs, and the figures.
+
+    Raises ``DataError`` if no stage reads it.
+    """
+    path, files = Path(text).as_posix(), Files(root, revision)
+    rows: dict[str, dict[str, Any]] = {}
+    outs, between = [path], 0
+    while outs:
+        new = {}
+        for name, stage in files.stages.items():
+            read = next((dep for dep in stage.deps if any(history.overlap(dep, out) for out in outs)), None)
+            if stage.cmd and read is not None and name not in rows:
+                new[name] = {"stage": name, "stages between": between, "reads": read}
+        rows |= new
+        outs, between = [out for name in new for out in files.stages[name].outs], between + 1
+    if not rows:
+        raise DataError(f"{text}: no stage reads it; `{SETTINGS.command} view {text}` says what made it")
+    made = {out: rows[name]["stages between"] for name in rows for out in files.stages[name].outs}
+    return {
+        "path": path,
+        "stages": list(rows.values()),
+        "outs": list(made),
+        "figures": _figures(files, made | {path: -1}),
+    }
+
+
+def _figures(files: Files, made: Mapping[str, int]) -> list[dict[str, Any]]:
+    """The figures that are made of one of the paths, each with the fewest stages between; -1 is the path itself."""
+    tables: Any = {}
+    with suppress(DataError):  # not made yet, or in no store of this machine
+        tables = files.value(SETTINGS.tables) if SETTINGS.tables else {}
+    found = []
+    for pointer, origin in origins_of(tables).items():
+        near = [n for out, n in made.items() if any(history.overlap(out, source) for source in files_of([origin]))]
+        if near:
+            found.append({"figure": f"{SETTINGS.tables}#{pointer}", "stages between": min(near) + 1})
+    return found
+
+
+def forward_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """The stages and the number of figures as lines of text."""
+    yield f"{found['path']} is read by {counted(len(found['stages']), 'stage')}, which made {len(found['outs'])} outs"
+    yield ""
+    yield from table(found["stages"])
+    figures = [row["stages between"] for row in found["figures"]]
+    rows = [{"stages between": number, "figures": figures.count(number)} for number in sorted(set(figures))]
+    yield from ("", f"{counted(len(figures), 'figure')} depend on it; --json lists each", *table(rows))
