@@ -1,4 +1,4 @@
-"""The publication of a run to a remote: its evidence, and the log of manifests, which several runs may extend at once."""
+"""The publication of a run to a remote: its evidence, and the log of manifests, which several runs may extend."""
 
 from __future__ import annotations
 

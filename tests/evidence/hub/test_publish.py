@@ -14,8 +14,8 @@ from huggingface_hub import DatasetCard, ModelCard
 from typer.testing import CliRunner
 
 from evidence.formats.lineage import read_lineage
+from extras.cli import publish as verb
 from extras.publish.checks import check_repository
-from extras.publish.cli import publish as verb
 from extras.publish.folder import Repository, build_model
 from ground.io import DataError, TransientError, read_json, sha256_file, write_json
 from tests.support.hub_uploads import upload_server

@@ -293,6 +293,6 @@ def test_an_item_in_two_subsets_must_be_named_with_its_subset(
 def test_the_verb_imports_no_model_code_before_it_runs() -> None:
     import subprocess
 
-    code = "import sys, extras.why.cli, extras.why.why; print('torch' in sys.modules)"
+    code = "import sys, extras.cli, extras.why.why; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
