@@ -33,6 +33,7 @@ EARLIER, SHIPPED_LEVEL = SETTINGS.shipped.made, SETTINGS.shipped.level
 COLLECTED = SETTINGS.shipped.copied
 """The original of the shipped data: an out of the earlier pipeline, or the folder of its outs."""
 _RUNS: dict[bytes, Locked] = {}
+_MOST_RUNS = 1000
 
 
 class PathClaim(Form):
@@ -149,9 +150,11 @@ def read_run(file: Path, name: str) -> Locked:
     The stores of a project have equal entries, so each content is parsed once.
     """
     content = file.read_bytes()
-    if content not in _RUNS:
-        _RUNS[content] = locked_stage("", validated(LockEntry, read_yaml(file), name), name)
-    return _RUNS[content]
+    if (run := _RUNS.get(content)) is None:
+        run = _RUNS[content] = locked_stage("", validated(LockEntry, read_yaml(file), name), name)
+        if len(_RUNS) > _MOST_RUNS:
+            del _RUNS[next(iter(_RUNS))]
+    return run
 
 
 def read_pointer(root: Path, path: Path) -> Locked:

@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from evidence.record.signing import sign
@@ -130,11 +131,15 @@ def read_ledger(root: Path) -> list[Entry] | None:
     path = root / LEDGER
     if not path.exists():
         return None
+    with open_bytes(path) as handle:
+        return [*_entries(handle.read())]
+
+
+@lru_cache(maxsize=1)
+def _entries(content: bytes) -> tuple[Entry, ...]:
     entries: list[Entry] = []
     previous = None
-    with open_bytes(path) as handle:
-        lines = handle.read().splitlines(keepends=True)
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(content.splitlines(keepends=True), start=1):
         entry = parsed(Entry, line, f"{LEDGER}:{number}")
         if (entry.number, entry.previous) != (number, previous):
             raise DataError(
@@ -144,4 +149,4 @@ def read_ledger(root: Path) -> list[Entry] | None:
             )
         entries.append(entry)
         previous = hashlib.sha256(line).hexdigest()
-    return entries
+    return tuple(entries)

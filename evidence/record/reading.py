@@ -17,6 +17,9 @@ from ground.io import DataError, parse_json
 
 PUBLISHED = f"{FOLDER}/records"
 """The folder of records in a remote."""
+_KNOWN: dict[str, dict[str, Any]] = {}
+"""The contents of the records that were read last, by their sha256: the project and its remotes have the same ones."""
+_MOST_KNOWN = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +108,12 @@ def read_record(path: Path, root: Path) -> Record:
     digest = hashlib.sha256(raw).hexdigest()
     name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
     try:
-        content = parse_json(raw, name)
-        validated(StageRecord, content, name)
+        if (content := _KNOWN.get(digest)) is None:
+            content = parse_json(raw, name)
+            validated(StageRecord, content, name)
+            _KNOWN[digest] = content
+            if len(_KNOWN) > _MOST_KNOWN:
+                del _KNOWN[next(iter(_KNOWN))]
     except DataError as error:
         return Record(path, digest, {}, str(error))
     return Record(path, digest, content)
