@@ -65,14 +65,13 @@ def down(
     """List the runs, models, mixes and figures that depend on records, or the stages and figures behind a file."""
     from evidence.verbs.ways import forward_lines, is_path, way_forward
     from extras.records import down as verb
-    from extras.records import past
     from extras.records.selection import is_selector
 
     if not is_selector(selector) and is_path(selector, Path(), at):
         way = way_forward(selector, Path(), at)
         show(way, as_json, forward_lines(way))
         return
-    with past.at(Path(), at) as root:
+    with verb.at_revision(Path(), at) as root:
         found = verb.down(selector, root, ids)
     show(found, as_json, verb.as_lines(found))
 
@@ -89,11 +88,11 @@ def items(
     as_json: AsJson = False,
 ) -> None:
     """List the decisions of a system on the items of a benchmark."""
-    from extras.records import past
+    from extras.records.down import at_revision
     from extras.records.selection import decisions
     from ground.show import table
 
-    with past.at(Path(), at) as root:
+    with at_revision(Path(), at) as root:
         rows = decisions(root, benchmark, system, item, wrong)
     show(rows, as_json, table(rows))
 

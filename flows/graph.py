@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from evidence.dvc.history import overlap
+from evidence.dvc.history import overlap, reached
 from evidence.dvc.pipeline import Stage, read_pipeline
 from evidence.record.identity import is_code
 from ground.io import DataError
@@ -33,7 +33,7 @@ class Graph:
     def descendants(self, names: Iterable[str]) -> set[str]:
         """``names`` and every stage that depends on one of them."""
         edges = {name: [other for other, needed in self.upstream.items() if name in needed] for name in self.stages}
-        return _closure(names, edges)
+        return reached(names, edges.__getitem__)
 
     def select(self, targets: Iterable[str]) -> set[str]:
         """The stages that ``targets`` depend on: stages with or without variant, or outputs (default: the profile's).
@@ -54,7 +54,7 @@ class Graph:
                     f"stages are {', '.join(self.stages)}"
                 )
             chosen |= found
-        return _closure(chosen or self.stages, self.upstream)
+        return reached(chosen or self.stages, self.upstream.__getitem__)
 
     def ranks(self) -> dict[str, int]:
         """The length of the longest chain of stages after each stage; a higher rank should start earlier."""
@@ -98,17 +98,6 @@ def load_graph(root: Path) -> Graph:
         for name, stage in stages.items()
     }
     return Graph(stages, upstream, tuple(params.get("targets", ())))
-
-
-def _closure(names: Iterable[str], edges: Mapping[str, Iterable[str]]) -> set[str]:
-    found: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        name = waiting.pop()
-        if name not in found:
-            found.add(name)
-            waiting.extend(edges[name])
-    return found
 
 
 def _feeds(stage: Stage, reader: Stage) -> bool:

@@ -7,13 +7,13 @@ of such data is read as a stage whose dependencies are the outs of that pipeline
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from evidence.dvc.pipeline import PIPELINES, Stage, value_at
 from evidence.dvc.stores import listing_of, object_stores
@@ -39,7 +39,7 @@ _MOST_RUNS = 1000
 class PathClaim(Form):
     """The statement of a lock entry or a ``.dvc`` file about one path; DVC before 3.0 wrote no ``hash``."""
 
-    path: str
+    path: Annotated[str, AfterValidator(lambda path: Path(path).as_posix())]
     md5: Md5 | None = None
     hash: Literal["md5"] | None = None
     size: Count | None = None
@@ -153,7 +153,7 @@ def read_run(file: Path, name: str) -> Locked:
     if (run := _RUNS.get(content)) is None:
         run = _RUNS[content] = locked_stage("", validated(LockEntry, read_yaml(file), name), name)
         if len(_RUNS) > _MOST_RUNS:
-            del _RUNS[next(iter(_RUNS))]
+            _RUNS.pop(next(iter(_RUNS)), None)
     return run
 
 
@@ -219,12 +219,18 @@ def ancestors(stages: dict[str, Locked], path: str) -> dict[str, Locked]:
 
 def behind(stages: dict[str, Locked], names: Iterable[str]) -> dict[str, Locked]:
     """The named stages and every stage that they depend on."""
+    found = reached(names, lambda name: (maker.name for dep in stages[name].deps for maker in producers(stages, dep)))
+    return {name: stage for name, stage in stages.items() if name in found}
+
+
+def reached(names: Iterable[str], following: Callable[[str], Iterable[str]]) -> set[str]:
+    """The names, and every name that ``following`` gives for one of them."""
     found, waiting = set[str](), list(names)
     while waiting:
         if (name := waiting.pop()) not in found:
             found.add(name)
-            waiting += [maker.name for dep in stages[name].deps for maker in producers(stages, dep)]
-    return {name: stage for name, stage in stages.items() if name in found}
+            waiting += following(name)
+    return found
 
 
 def as_shipped(path: str) -> str:
@@ -243,15 +249,15 @@ def locked_stage(name: str, entry: LockEntry, file: str) -> Locked:
         raise DataError(f"{file}: {name}: params of {', '.join(entry.params)}; only one params.yaml is read")
     params = next(iter(entry.params.values()), {})
     for kind, claims in (("deps", entry.deps), ("outs", entry.outs)):
-        paths = [Path(claim.path).as_posix() for claim in claims]
+        paths = [claim.path for claim in claims]
         if twice := next((path for path in paths if paths.count(path) > 1), None):
             raise DataError(f"{file}: {name}: {kind} names {twice} twice; restore the file")
-    deps, outs = ({Path(claim.path).as_posix(): claim.md5 or "" for claim in part} for part in (entry.deps, entry.outs))
+    deps, outs = ({claim.path: claim.md5 or "" for claim in part} for part in (entry.deps, entry.outs))
     claims = [*entry.deps, *entry.outs]
-    sizes = {Path(claim.path).as_posix(): (claim.size, claim.nfiles) for claim in claims}
-    remotes = {Path(claim.path).as_posix(): claim.remote for claim in claims if claim.remote}
+    sizes = {claim.path: (claim.size, claim.nfiles) for claim in claims}
+    remotes = {claim.path: claim.remote for claim in claims if claim.remote}
     cmd = entry.cmd if isinstance(entry.cmd, str) else "\n".join(entry.cmd)
-    executable = tuple(Path(claim.path).as_posix() for claim in claims if claim.isexec)
+    executable = tuple(claim.path for claim in claims if claim.isexec)
     flags = [f"no `hash: md5` for {claim.path}" for claim in claims if claim.md5 and not claim.hash]
     flags += [f"`push: false` for {claim.path}" for claim in claims if claim.push is False]
     return Locked(name, cmd, deps, outs, params, file, sizes, remotes, executable, tuple(flags))

@@ -6,7 +6,6 @@ is given if this environment has the same version installed.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
@@ -17,10 +16,9 @@ from evidence.dvc import history
 from evidence.formats.artefacts import MODELS, TITLE, Artefact, media_type, package_url, uuid_of
 from evidence.formats.lineage import Lineage, Run, text_of
 from evidence.record.identity import LOCKS
+from evidence.record.materials import pinned_files
 from evidence.settings import SETTINGS
 
-_PINNED = re.compile(r"^([A-Za-z0-9._-]+)==([^ ;\\]+)")
-_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _LONGEST_LICENCE = 80
 Component = dict[str, Any]
 
@@ -155,16 +153,10 @@ def _refs(paths: Iterable[str], whole: list[Artefact]) -> set[str]:
 def _locked_hashes(lineage: Lineage) -> dict[tuple[str, str], list[str]]:
     """sha256 of the distributions of each locked package, from the lock files here that a record names."""
     found: dict[tuple[str, str], list[str]] = {}
-    locks = lineage.code.get(LOCKS)
-    for file in locks.leaves() if locks else ():
+    for file in lineage.code[LOCKS].leaves() if LOCKS in lineage.code else ():
         path: Path = lineage.root / file.path
-        package: tuple[str, str] | None = None
-        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-            if pin := _PINNED.match(line):
-                package = pin[1].lower(), pin[2]
-            if package and (hashes := _HASH.findall(line)):
-                known = found.setdefault(package, [])
-                known += [each for each in hashes if each not in known]
+        for package, hashes in pinned_files(path.read_text(encoding="utf-8")).items() if path.is_file() else ():
+            found[package] = list(dict.fromkeys([*found.get(package, ()), *hashes]))
     return found
 
 

@@ -57,13 +57,13 @@ def module_of(cmd: str) -> str | None:
     return match[1] if match else None
 
 
-def code_of(cmd: str, root: Path = Path(".")) -> tuple[str, ...]:
+def code_of(cmd: str) -> tuple[str, ...]:
     """The import closure of the project's module that a command runs; empty for any other command.
 
     Raises ``DataError`` if a file of the closure cannot be parsed.
     """
     module = module_of(cmd)
-    return import_closure(module, root) if module and _is_here(module, root) else ()
+    return import_closure(module) if module and _is_here(module, Path()) else ()
 
 
 def import_closure(module: str, root: Path = Path(".")) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from ground.io import sha256_file
 from ground.recording import joined, listen
 
 _CHUNK = 1 << 20
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _PIN = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)(\[[^]]*\])?==(?P<version>[^\s;]+)", re.MULTILINE)
 
 
@@ -201,7 +202,17 @@ def other_versions(differences: Mapping[str, Sequence[str | None]]) -> list[str]
 
 def pinned(text: str) -> dict[str, str]:
     """Version by name of the packages that a lock file pins."""
-    return {re.sub(r"[-_.]+", "-", pin["name"]).lower(): pin["version"] for pin in _PIN.finditer(text)}
+    return dict(pinned_files(text))
+
+
+def pinned_files(text: str) -> dict[tuple[str, str], list[str]]:
+    """The sha256 of the distributions of each package that a lock file pins, by name and version."""
+    pins = [*_PIN.finditer(text)]
+    ends = [*(pin.start() for pin in pins[1:]), len(text)]
+    return {
+        (re.sub(r"[-_.]+", "-", pin["name"]).lower(), pin["version"]): _HASH.findall(text, pin.end(), end)
+        for pin, end in zip(pins, ends, strict=True)
+    }
 
 
 def _file_of(module: ModuleType) -> Path | None:

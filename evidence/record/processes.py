@@ -45,12 +45,12 @@ class Reports:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def add_to(self, record: dict[str, Any], journals: Journals, locks: Path, root: Path = Path(".")) -> None:
+    def add_to(self, record: dict[str, Any], journals: Journals, locks: Path) -> None:
         """Add the processes to a record, and to its modules and packages what only they used.
 
         Modules of the stage's code count if their content is not that in the record.
         """
-        root, counts, own = root.resolve(), Counter[str](), set(record["unlisted_modules"])
+        root, counts, own = Path.cwd(), Counter[str](), set(record["unlisted_modules"])
         for process, line in self._lines():
             if "module" in line:
                 path, digest = Path(line["path"]), line["sha256"]

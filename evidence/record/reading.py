@@ -113,7 +113,7 @@ def read_record(path: Path, root: Path) -> Record:
             validated(StageRecord, content, name)
             _KNOWN[digest] = content
             if len(_KNOWN) > _MOST_KNOWN:
-                del _KNOWN[next(iter(_KNOWN))]
+                _KNOWN.pop(next(iter(_KNOWN)), None)
     except DataError as error:
         return Record(path, digest, {}, str(error))
     return Record(path, digest, content)

@@ -31,14 +31,14 @@ from ground.io import DataError, atomic_file
 
 
 class Guard:
-    """The default remote of DVC (or ``name``) after its log was verified; ``entries`` has the entries of trusted keys.
+    """The default remote of DVC after its log was verified; ``entries`` has the entries of trusted keys.
 
     ``keys`` adds files with public keys. Raises ``DataError`` if the log is not sound or its newest entry is not signed
     by a trusted key, and ``DataError`` or ``TransientError`` as the store does.
     """
 
-    def __init__(self, root: Path, keys: Iterable[Path] = (), name: str | None = None) -> None:
-        self.root, self.remote = root, remote_of(root, name)
+    def __init__(self, root: Path, keys: Iterable[Path] = ()) -> None:
+        self.root, self.remote = root, remote_of(root)
         self.keys = trusted_keys(root, keys)
         self.store, self.folder = _opened(root, self.remote)
         if self.remote.folder is None and (found := mirror.refresh(root, self.remote, self.store).findings):

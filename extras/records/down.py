@@ -7,8 +7,10 @@ no run used has changed no model. Held-out records change none either; the held-
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,10 @@ from typing import Any
 import polars as pl
 
 from evidence.audit.pointers import files_of, origins_of, places_of
+from evidence.dvc.history import MAIN_LOCK
+from evidence.verbs.targets import Files
 from extras.records.selection import OVERLAP, TRAJECTORIES, Selection, one_of, overlap_of, select, totals
-from ground.io import read_json, text_digest
+from ground.io import DataError, read_json, text_digest
 from ground.show import counted, table
 from pathfinder.core.records import normalise
 from pathfinder.reporting.index import schema
@@ -233,3 +237,26 @@ def _figure_lines(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield from table([{"part of the report": part, "figures": count} for part, count in parts.most_common(_LISTED)])
         if len(parts) > _LISTED:
             yield f"… and {len(parts) - _LISTED} more parts; --json lists all figures"
+
+
+@contextmanager
+def at_revision(root: Path, rev: str | None) -> Iterator[Path]:
+    """Yield a folder with the index and reports/tables.json of a revision; without one, ``root`` itself.
+
+    Raises ``DataError`` if the lock of the revision has no index, or no store of this machine has its files.
+    """
+    if rev is None:
+        yield root
+        return
+    files = Files(root, rev)
+    if (index := files.md5(schema.INDEX.as_posix())) is None:
+        raise DataError(f"{rev}:{MAIN_LOCK}: has no {schema.INDEX}; name a later revision")
+    wanted = files.files_of(schema.INDEX.as_posix(), index)
+    if tables := files.md5(TABLES.as_posix()):
+        wanted[TABLES.as_posix()] = tables
+    with tempfile.TemporaryDirectory(prefix="pathfinder-") as name:
+        for path, md5 in wanted.items():
+            link = Path(name) / path
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(files.stored(path, md5).resolve())
+        yield Path(name)

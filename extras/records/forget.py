@@ -91,11 +91,10 @@ def _stages_again(root: Path, in_trees: bool) -> list[dict[str, Any]]:
     stages = history.read_lock(root)
     if BUILD not in stages:
         return []
-    outs = set(stages[BUILD].outs) if in_trees else set(stages[BUILD].outs) - {TRAIN}
-    again, new = {BUILD}, _readers(stages, outs)
-    while new - again:
-        again |= new
-        new = _readers(stages, {out for name in again for out in stages[name].outs}) if in_trees else set()
+    if in_trees:
+        again = history.reached([BUILD], lambda name: _readers(stages, stages[name].outs))
+    else:
+        again = {BUILD} | _readers(stages, set(stages[BUILD].outs) - {TRAIN})
     return [{"stage": name, "seconds": _seconds(root, name)} for name in stages if name in again]
 
 

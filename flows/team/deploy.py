@@ -137,7 +137,6 @@ def notify(
     the server does not know.
     """
     from flows.team.notices import automations as notices
-    from flows.team.notices import target as targets
 
     if not (target or off):
         raise DataError("no receiver: name an address or a block, set PATHFINDER_NOTIFY, or use --off")
@@ -145,7 +144,7 @@ def notify(
         if off:
             notices.silence(client)
         else:
-            notices.notify(client, targets.target(target))
+            notices.notify(client, notices.target(target))
     print("notices are off" if off else "the server sends notices: the automations `pathfinder notices: …`")
 
 

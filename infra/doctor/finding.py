@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,3 +25,16 @@ class Finding:
         """The finding with its remedy."""
         state = f"{'not installed' if self.optional else 'WRONG'}; {self.remedy}" if self.remedy else "ok"
         return f"{self.what:<11}{self.found}: {state}"
+
+
+LIMIT_S = 30.0
+"""Heartbeats and leases are seconds apart; S3 refuses signatures that are 15 minutes off."""
+
+
+def clock(who: str, date: str | None) -> Finding:
+    """Compare the ``Date`` header of an HTTP answer that has just arrived with this machine's clock."""
+    if date is None:
+        return Finding("clock", f"the {who} does not send its time")
+    ahead = (datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds()
+    found = f"{abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the {who}"
+    return Finding("clock", found, "" if abs(ahead) <= LIMIT_S else "set both clocks: timedatectl set-ntp true")

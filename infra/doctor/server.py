@@ -12,8 +12,7 @@ import httpx
 from flows import server
 from flows.team.notices.killed import trusted
 from ground.settings import TRUST, certificate_fault
-from infra.doctor.clock import clock
-from infra.doctor.finding import Finding
+from infra.doctor.finding import Finding, clock
 
 _WAIT_S = 10.0
 

@@ -12,8 +12,7 @@ from evidence.remote.publication import creates_exclusively
 from flows.storage import DEFAULT, REMOTE, opened
 from ground.io import DataError, TransientError
 from ground.remote import KINDS, Store, kind_of
-from infra.doctor.clock import clock
-from infra.doctor.finding import Finding
+from infra.doctor.finding import Finding, clock
 
 _KEY = "probe/doctor"
 _AWS = "https://s3.amazonaws.com"

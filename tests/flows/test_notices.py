@@ -33,10 +33,10 @@ from flows.reproduce import StagesFailed, reproduce
 from flows.team.deployment.audit import AuditFailed
 from flows.team.deployment.records import connected
 from flows.team.notices import automations, killed
+from flows.team.notices.automations import Target, target
 from flows.team.notices.hooks import tell
 from flows.team.notices.killed import report_killed
 from flows.team.notices.notice import MOST_LINES, notice, remedy
-from flows.team.notices.target import Target, target
 from flows.terminal import log_path
 from ground.io import DataError
 from tests.flows.conftest import Project

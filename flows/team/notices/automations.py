@@ -8,8 +8,13 @@ ever.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import cast
+from uuid import UUID
 
+from prefect.blocks.core import Block
+from prefect.blocks.webhook import Webhook
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
 from prefect.client.schemas.objects import StateType
@@ -18,7 +23,7 @@ from prefect.events.schemas.automations import AutomationCore, EventTrigger, Pos
 
 from flows import server
 from flows.team.notices.notice import EVENT
-from flows.team.notices.target import Target
+from ground.io import DataError
 
 TAG = "pathfinder"
 HEARTBEAT = "prefect.flow-run.heartbeat"
@@ -152,3 +157,34 @@ def _remove(client: SyncPrefectClient, beginning: str) -> None:
     for found in client.read_automations():
         if found.name.startswith(beginning):
             client.delete_automation(found.id)
+
+
+BLOCK = "pathfinder-notices"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A block that the server sends with; a webhook gets JSON, every other block a subject and a text."""
+
+    block: UUID
+    is_webhook: bool
+
+
+def target(name: str) -> Target:
+    """The block ``name``, such as ``slack-webhook/team``; an address gets or updates a webhook block of its own.
+
+    Raises ``DataError`` if the server has no such block, or the block sends no messages.
+    """
+    if "://" in name:
+        webhook = Webhook(url=name, headers={"Content-Type": "application/json"})
+        return Target(UUID(str(webhook.save(BLOCK, overwrite=True))), True)
+    try:
+        block = cast(Block, Block.load(name))
+    except ValueError as error:
+        raise DataError(
+            f"{name}: the Prefect server has no such block; create it on the server's page, and name it as TYPE/NAME, "
+            "for example slack-webhook/team"
+        ) from error
+    if not isinstance(block, Webhook) and "notify" not in block.get_block_capabilities():
+        raise DataError(f"{name}: sends no messages; name a block for notifications or a webhook")
+    return Target(UUID(str(block._block_document_id)), isinstance(block, Webhook))

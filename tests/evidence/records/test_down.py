@@ -13,8 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from extras.cli import lineage as app
-from extras.records import past
-from extras.records.down import down
+from extras.records.down import at_revision, down
 from extras.records.forget import forget
 from ground.io import DataError, read_json
 from pathfinder.data.exclusions import EXCLUSIONS
@@ -154,10 +153,10 @@ def test_down_at_a_revision_reads_the_cache(project: Path) -> None:
     assert json.loads(done.output) == before
     items = CliRunner().invoke(app, ["items", "sample", "policy", "--at", "HEAD~1", "--json"])
     assert json.loads(items.output)[0]["benchmark"] == "sample"
-    with pytest.raises(DataError, match=r"HEAD:dvc.lock: has no artifacts/index"), past.at(project, "HEAD"):
+    with pytest.raises(DataError, match=r"HEAD:dvc.lock: has no artifacts/index"), at_revision(project, "HEAD"):
         pass
     md5 = md5s["artifacts/index/steps.parquet"]
     (cache / md5[:2] / md5[2:]).unlink()
     says = rf"artifacts/index/steps.parquet: no store of this machine has its bytes \(md5 {md5}\)"
-    with pytest.raises(DataError, match=says), past.at(project, "HEAD~1"):
+    with pytest.raises(DataError, match=says), at_revision(project, "HEAD~1"):
         pass

@@ -15,7 +15,7 @@ from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary
 from flows import server as prefect_server
 from ground.io import DataError
 from infra.doctor import server
-from infra.doctor.clock import clock
+from infra.doctor.finding import clock
 from tests.support.servers import JSONHandler, private_tls, serving
 
 
