@@ -10,7 +10,6 @@ only its own: the work of another configuration is never used. If a journal grow
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import threading
 import time
@@ -25,7 +24,7 @@ from evidence.audit.records import trusted_keys
 from evidence.record.signing import opened, sign
 from evidence.remote.fetcher import read_verified
 from evidence.settings import Form, parsed
-from ground.io import DataError, PathfinderError, make_folder, sync
+from ground.io import DataError, PathfinderError, make_folder, sha256_of, sync
 from ground.remote import Store
 
 HOME = "unfinished"
@@ -91,7 +90,7 @@ class Copies:
             for number, piece in enumerate(file.pieces):
                 if piece not in there:
                     content = _piece(folder / path, number, file.size)
-                    if hashlib.sha256(content).hexdigest() != piece:
+                    if sha256_of(content) != piece:
                         return sent  # the file has changed or is gone: the next call sees what it is now
                     self.store.put(f"{name}/pieces/{piece}", content)
                     there.add(piece)
@@ -179,7 +178,7 @@ class Copies:
             if known is not None and (found.st_mtime_ns, found.st_size) == (changed_ns, known.size):
                 return known
             numbers = range(-(-found.st_size // PIECE))
-            pieces = [hashlib.sha256(_piece(path, number, found.st_size)).hexdigest() for number in numbers]
+            pieces = [sha256_of(_piece(path, number, found.st_size)) for number in numbers]
         except FileNotFoundError:
             return None
         if not pieces:

@@ -66,15 +66,20 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
+def sha256_of(content: bytes) -> str:
+    """The hexadecimal sha256 of some bytes."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def digest_of(value: Any) -> str:
     """The sha256 of a JSON value in canonical form; raises ``TypeError`` for a value that JSON cannot represent."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return sha256_of(text.encode())
 
 
 def text_digest(text: str) -> str:
     """The first 16 hexadecimal digits of the sha256 of ``text`` in UTF-8."""
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return sha256_of(text.encode())[:16]
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -32,7 +31,7 @@ from evidence.record.signing import (
 from evidence.record.statement import HEAD, PAYLOAD_TYPE, RECEIPT_TYPE, byproducts, is_about
 from evidence.record.wheels import may_be_sound
 from evidence.settings import FILE
-from ground.io import DataError, parse_json, sha256_file
+from ground.io import DataError, parse_json, sha256_file, sha256_of
 
 _AGREE: set[tuple[str, str]] = set()
 """The sha256 of records, each with that of a statement that says the same: remotes have copies of both."""
@@ -273,7 +272,7 @@ def verified(record: Record, keys: Mapping[str, bytes]) -> tuple[list[str], str 
     named = byproducts(statement)
     if named.get("record") != record.digest:
         raise DataError(f"{name}: is a statement about another record")
-    pair = (record.digest, hashlib.sha256(payload).hexdigest())
+    pair = (record.digest, sha256_of(payload))
     if record.content and pair not in _AGREE:
         if not is_about(statement, record.content, record.digest):
             raise DataError(f"{name}: does not say what its record says")
@@ -301,7 +300,7 @@ def _verify_model(record: Record, expected: str, keys: Mapping[str, bytes]) -> N
     if not path.is_file() or model is None:
         raise DataError(f"{name}: the signature of the model was deleted; the signed statement names it")
     content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != expected:
+    if sha256_of(content) != expected:
         raise DataError(f"{name}: the signature of the model was edited; the signed statement names another")
     verify_model(content, *model, keys, name)
 

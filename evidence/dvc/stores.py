@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -15,7 +14,7 @@ from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from evidence.settings import SETTINGS, STATE, Form, Md5
 from ground.hashing import digest_path
-from ground.io import DataError, open_bytes, parse_json
+from ground.io import DataError, open_bytes, parse_json, sha256_of
 from ground.remote import from_dvc
 
 FOLDER = SETTINGS.name
@@ -167,7 +166,7 @@ def _without_sizes(value: Any) -> Any:
 
 
 def _json_digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    return sha256_of(json.dumps(value, sort_keys=True).encode())
 
 
 def run_cache_entries(folder: Path) -> Iterator[Path]:

@@ -5,7 +5,6 @@ Nothing here depends on a clock, on chance or on the order of a folder, so equal
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from evidence.record.ledger import RECORDS, SIGNED
 from evidence.record.reading import Record, attesting
 from evidence.record.signing import keys_named
 from evidence.settings import SETTINGS
-from ground.io import DataError, parse_json
+from ground.io import DataError, parse_json, sha256_of
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ def read_lineage(root: Path = Path("."), target: str | None = None, needs_record
         final={path: made[path] for path in sorted(made) if not any(history.overlap(path, dep) for dep in read)},
         start=min((run.start for run in runs), default=""),
         end=max((run.end for run in runs), default=""),
-        digest=hashlib.sha256(identity.encode()).hexdigest(),
+        digest=sha256_of(identity.encode()),
     )
 
 

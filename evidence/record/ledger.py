@@ -11,7 +11,6 @@ named file. ``file_of`` finds the files of a run that was killed in between; the
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +20,7 @@ from pathlib import Path
 from evidence.record.signing import sign
 from evidence.record.statement import HEAD, RECEIPT_TYPE
 from evidence.settings import STATE, Count, Form, Sha256, parsed
-from ground.io import DataError, make_folder, open_bytes, read_json, sync, write_text
+from ground.io import DataError, make_folder, open_bytes, read_json, sha256_of, sync, write_text
 
 RECORDS = STATE / "lineage"
 LEDGER = RECORDS / "ledger.jsonl"
@@ -94,7 +93,7 @@ def enter_received(stage: str, record: str, files: Mapping[str, str], root: Path
 
 def head_of(lines: Sequence[bytes]) -> str:
     """The sha256 of the last line, or of nothing."""
-    return hashlib.sha256(lines[-1] if lines else b"").hexdigest()
+    return sha256_of(lines[-1] if lines else b"")
 
 
 def _line(lines: Sequence[bytes], stage: str, record: str, statement: str | None) -> bytes:
@@ -148,5 +147,5 @@ def _entries(content: bytes) -> tuple[Entry, ...]:
                 "it was edited, removed or moved"
             )
         entries.append(entry)
-        previous = hashlib.sha256(line).hexdigest()
+        previous = sha256_of(line)
     return tuple(entries)

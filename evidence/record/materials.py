@@ -202,7 +202,7 @@ def other_versions(differences: Mapping[str, Sequence[str | None]]) -> list[str]
 
 def pinned(text: str) -> dict[str, str]:
     """Version by name of the packages that a lock file pins."""
-    return dict(pinned_files(text))
+    return dict(pinned_files(text).keys())
 
 
 def pinned_files(text: str) -> dict[tuple[str, str], list[str]]:

@@ -25,7 +25,7 @@ from evidence.record.signing import (
 )
 from evidence.record.statement import PAYLOAD_TYPE, STATEMENT
 from evidence.settings import SETTINGS, Form, parsed
-from ground.io import DataError, parse_json
+from ground.io import DataError, parse_json, sha256_of
 
 MODELS = SETTINGS.models
 """The folder of the outs that are models."""
@@ -77,7 +77,7 @@ def sign_model(path: str, files: Mapping[str, str]) -> dict[str, Any]:
     return {
         "mediaType": _BUNDLE,
         "verificationMaterial": {
-            "publicKey": {"hint": hashlib.sha256(public_pem(key.public_key())).hexdigest()},
+            "publicKey": {"hint": sha256_of(public_pem(key.public_key()))},
             "tlogEntries": [],
         },
         "dsseEnvelope": {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from evidence.dvc.stores import EVIDENCE, FOLDER, stores
 from evidence.record.ledger import RECORDS
 from evidence.record.schema import StageRecord
 from evidence.settings import validated
-from ground.io import DataError, parse_json
+from ground.io import DataError, parse_json, sha256_of
 
 PUBLISHED = f"{FOLDER}/records"
 """The folder of records in a remote."""
@@ -105,7 +104,7 @@ def record_folders(root: Path) -> list[Path]:
 def read_record(path: Path, root: Path) -> Record:
     """The record in a file; one that is not of the expected form has no content."""
     raw = path.read_bytes()
-    digest = hashlib.sha256(raw).hexdigest()
+    digest = sha256_of(raw)
     name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
     try:
         if (content := _KNOWN.get(digest)) is None:

@@ -9,7 +9,6 @@ by hand, says who runs it.
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -43,7 +42,7 @@ from evidence.record.signing import sign
 from evidence.record.statement import HEAD, PAYLOAD_TYPE, statement_of
 from evidence.settings import PREFIX, SETTINGS, STATE
 from ground.hashing import digest_path
-from ground.io import DataError, TransientError, sha256_file
+from ground.io import DataError, TransientError, sha256_file, sha256_of
 from ground.recording import NOTES, note
 from ground.settings import read_yaml
 
@@ -103,7 +102,7 @@ def _recorded(stage: Stage, is_own: bool) -> Iterator[None]:
         "journals": journals.states(),
     }
     text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
-    digest = _sha256(text)
+    digest = sha256_of(text.encode())
     enter(stage.name, digest, lambda head: {".json": text} | _signatures(record, digest, head))
 
 
@@ -116,16 +115,12 @@ def _signatures(record: dict[str, Any], digest: str, head: str) -> dict[str, str
     try:
         if (model := model_of(record)) is not None:
             found[MODEL_SIGNATURE] = _line(sign_model(*model))
-        others = {HEAD: head} | {ending: _sha256(text) for ending, text in found.items()}
+        others = {HEAD: head} | {ending: sha256_of(text.encode()) for ending, text in found.items()}
         statement = statement_of(record, digest, others)
         found[SIGNED] = _line(sign(json.dumps(statement, sort_keys=True).encode(), PAYLOAD_TYPE))
     except DataError as error:
         print(f"the record of {record['stage']} is not signed: {error}", file=sys.stderr)
     return found
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _line(envelope: dict[str, Any]) -> str:

@@ -9,7 +9,6 @@ DSSE: https://github.com/secure-systems-lab/dsse
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from evidence.settings import PREFIX, SETTINGS, Form, parsed
-from ground.io import DataError
+from ground.io import DataError, sha256_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
@@ -99,7 +98,7 @@ def public_pem(key: Ed25519PublicKey | EllipticCurvePublicKey) -> bytes:
 
 def key_id(pem: bytes) -> str:
     """The name of a public key: the sha256 of its PEM."""
-    return hashlib.sha256(pem).hexdigest()
+    return sha256_of(pem)
 
 
 def read_public_keys(folder: Path) -> dict[str, bytes]:

@@ -7,13 +7,12 @@ and the modules ``sitecustomize`` and ``usercustomize`` when it starts.
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import re
 import sys
 from pathlib import Path
 
-from ground.io import sha256_file
+from ground.io import sha256_file, sha256_of
 
 _HASH = b",sha256="
 _OF_INSTALLER = re.compile(
@@ -31,7 +30,7 @@ def may_be_sound(name: str) -> bool:
 
 def installed_wheels() -> dict[str, str]:
     """Half of the sha256 of the lines in each installed package's RECORD, by the package's name."""
-    return {name: hashlib.sha256(b"\n".join(sorted(lines))).hexdigest()[:32] for name, lines in _records().items()}
+    return {name: sha256_of(b"\n".join(sorted(lines)))[:32] for name, lines in _records().items()}
 
 
 def edited_files() -> dict[str, list[str | None]]:

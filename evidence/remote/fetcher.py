@@ -5,7 +5,6 @@ DVC takes the bytes of a ``.dir`` object as they are. An edited one would make i
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import IO
 from evidence.dvc.history import overlap
 from evidence.dvc.stores import cache_of, object_file, object_key, parse_listing
 from ground.hashing import digest_chunks
-from ground.io import DataError, atomic_file
+from ground.io import DataError, atomic_file, sha256_of
 from ground.progress import Progress
 from ground.remote import READERS, Store
 
@@ -73,7 +72,7 @@ class Fetcher:
 def read_verified(store: Store, key: str, sha256: str) -> bytes:
     """The bytes of an object; raises ``DataError`` if their sha256 is different."""
     content = store.read(key)
-    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+    if (found := sha256_of(content)) != sha256:
         raise DataError(f"{store.url}/{key}: sha256 is {found}, expected {sha256}; it was changed in the remote")
     return content
 

@@ -6,7 +6,6 @@ another digest are not taken.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Collection, Iterable, Mapping
@@ -27,7 +26,7 @@ from evidence.remote.published import VOID_TYPE, Entry, Published, remember_entr
 from evidence.remote.reading import recorded_files
 from evidence.settings import SETTINGS
 from ground import remote as sources
-from ground.io import DataError, atomic_file
+from ground.io import DataError, atomic_file, sha256_of
 
 
 class Guard:
@@ -68,7 +67,7 @@ class Guard:
         here = self.root / history.MAIN_LOCK
         if entry.manifest.schema_ > 2:
             return path
-        if here.exists() and hashlib.sha256(here.read_bytes()).hexdigest() == entry.manifest.dvc_lock:
+        if here.exists() and sha256_of(here.read_bytes()) == entry.manifest.dvc_lock:
             return here
         raise DataError(
             f"entry {entry.number} of remote {self.remote.name} was published without its lock; publish it again "

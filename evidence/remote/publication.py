@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 import uuid
@@ -22,7 +21,7 @@ from evidence.record.ledger import SIGNED
 from evidence.record.model_signature import MODEL_SIGNATURE
 from evidence.record.signing import key_id, own_public_keys
 from evidence.remote.published import SENT, remember_entry, signature
-from ground.io import DataError, TransientError, parse_json, read_json, sha256_file, write_json
+from ground.io import DataError, TransientError, parse_json, read_json, sha256_file, sha256_of, write_json
 from ground.remote import Store, open_store
 from ground.settings import read_yaml
 
@@ -38,7 +37,7 @@ def publish(root: Path, address: str, stages: Collection[str] | None = None, end
     send_evidence(store, evidence)
     commit = commit_manifest(store, manifest, signature)
     entry = store.read(f"log/{commit.number:08d}.json")
-    remember_entry(root, address, commit.number, hashlib.sha256(entry).hexdigest())
+    remember_entry(root, address, commit.number, sha256_of(entry))
     if stages is None:
         write_json(root / SENT, {**sent(root), address: manifest["dvc_lock"]})
     return commit
@@ -100,16 +99,16 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
                     evidence[f"records/{name}/{file.name}"] = file.read_bytes()
     patch = (git("diff", "--binary", "HEAD", root=root) or "").encode("utf-8", "surrogateescape")
     if patch:
-        evidence[f"patches/{_digest(patch)}.patch"] = patch
+        evidence[f"patches/{sha256_of(patch)}.patch"] = patch
     commit, tree = git("rev-parse", "HEAD", root=root), git("rev-parse", "HEAD^{tree}", root=root)
     branch = git("symbolic-ref", "--quiet", "--short", "HEAD", root=root)
     keys = own_public_keys()
     evidence |= {f"keys/{key_id(key)}.pem": key for key in keys}
     lock = _lock(root, stages)
-    evidence[f"locks/{_digest(lock)}.lock"] = lock
+    evidence[f"locks/{sha256_of(lock)}.lock"] = lock
     manifest = {
         "schema": 4,
-        "dvc_lock": _digest(lock),
+        "dvc_lock": sha256_of(lock),
         "partial": stages is not None,
         "outs": outs,
         "records": records,
@@ -118,7 +117,7 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
         "tree": tree.strip() if tree else None,
         "branch": branch.strip() if branch else None,
         "profile": read_yaml(params).get("profile") if (params := root / "params.yaml").exists() else None,
-        "patch": _digest(patch) if patch else None,
+        "patch": sha256_of(patch) if patch else None,
         "key": key_id(keys[0]),
     }
     return manifest, evidence
@@ -131,10 +130,6 @@ def _lock(root: Path, stages: Collection[str] | None) -> bytes:
     content = read_yaml(root / MAIN_LOCK)
     kept = {name: entry for name, entry in content["stages"].items() if name in stages}
     return yaml.safe_dump(content | {"stages": kept}, sort_keys=False, allow_unicode=True).encode()
-
-
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
 
 
 _COMMIT_ATTEMPTS = 20
@@ -183,7 +178,7 @@ def commit_manifest(store: Store, manifest: Any, sign: Callable[[bytes], tuple[s
     first.
     """
     content = _canonical(manifest)
-    digest = hashlib.sha256(content).hexdigest()
+    digest = sha256_of(content)
     store.put(f"manifests/{digest}.json", content)
     exclusive = creates_exclusively(store)
     for _ in range(_COMMIT_ATTEMPTS):
@@ -192,7 +187,7 @@ def commit_manifest(store: Store, manifest: Any, sign: Callable[[bytes], tuple[s
             if sign is not None:
                 store.put(*sign(before))  # it may have been lost
             return Commit(number, digest, exclusive)
-        previous = hashlib.sha256(before).hexdigest() if before else None
+        previous = sha256_of(before) if before else None
         entry = _canonical({"number": number + 1, "manifest": digest, "previous": previous})
         key = f"log/{number + 1:08d}.json"
         if sign is not None:

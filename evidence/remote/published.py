@@ -9,7 +9,6 @@ and ``.sig``, ``patches/<sha256>.patch`` and ``keys/<sha256>.pem``.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from evidence.record.ledger import LEDGER, RECORDS, SIGNED, head_of, read_ledger
 from evidence.record.reading import Record, read_record
 from evidence.record.signing import key_id, opened, sign
 from evidence.settings import SETTINGS, STATE, VENDOR, Count, Form, Md5, Sha256, parsed
-from ground.io import DataError, read_json, sha256_file, write_json
+from ground.io import DataError, read_json, sha256_file, sha256_of, write_json
 
 SENT = STATE / "sent.json"
 """The sha256 of the lock that this machine last published, by address."""
@@ -157,7 +156,7 @@ class Published:
                 yield Finding(where, message)
                 return
             used.add(entry.manifest)
-            previous = self.digests[number] = hashlib.sha256(raw).hexdigest()
+            previous = self.digests[number] = sha256_of(raw)
             manifest = yield from self._manifest(entry.manifest, where)
             if manifest is not None and (yield from self._is_void(raw, previous, number, where)):
                 self.void.append(manifest)
@@ -180,7 +179,7 @@ class Published:
             yield Finding(where, f"names manifest {digest[:12]}, which is missing")
             return None
         raw = path.read_bytes()
-        if (found := hashlib.sha256(raw).hexdigest()) != digest:
+        if (found := sha256_of(raw)) != digest:
             yield Finding(self.objects.name(path), f"sha256 is {found}, not the one in its name; it was edited")
             return None
         try:
@@ -326,7 +325,7 @@ class Published:
 
 def signature(entry: bytes, payload_type: str = ENTRY_TYPE, ending: str = ".dsse") -> tuple[str, bytes]:
     """The key and the content of this user's signature of an entry; raises ``DataError`` as ``own_key`` does."""
-    name = hashlib.sha256(entry).hexdigest()
+    name = sha256_of(entry)
     return f"signatures/{name}{ending}", json.dumps(sign(entry, payload_type), sort_keys=True).encode()
 
 

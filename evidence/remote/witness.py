@@ -7,7 +7,6 @@ lock. ``witness/<number>.dsse`` there signs what the witness saw, and names the 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,7 +22,7 @@ from evidence.record.signing import opened, sign
 from evidence.remote import mirror
 from evidence.remote.published import Published
 from evidence.settings import VENDOR, Count, Form, Sha256, parsed
-from ground.io import DataError, TransientError
+from ground.io import DataError, TransientError, sha256_of
 from ground.remote import open_store
 
 WITNESS_TYPE = f"application/vnd.{VENDOR}.witness+json"
@@ -71,7 +70,7 @@ def observe(root: Path, place: str) -> Note:
         raise DataError(f"{root / LEDGER}: no ledger and no log are here; a witness needs one of them")
     store = open_store(place)
     keys = store.keys("witness/")
-    previous = hashlib.sha256(store.read(keys[-1])).hexdigest() if keys else None
+    previous = sha256_of(store.read(keys[-1])) if keys else None
     time = datetime.now(UTC).isoformat(timespec="seconds")
     note = Note(number=len(keys) + 1, previous=previous, time=time, ledger=ledger, logs=logs)
     content = json.dumps(sign(note.model_dump_json().encode(), WITNESS_TYPE), sort_keys=True).encode()
@@ -91,7 +90,7 @@ def _notes(place: str, keys: Mapping[str, bytes]) -> Iterator[tuple[Note, list[s
         note = parsed(Note, payload, where)
         if (note.number, note.previous) != (number, previous):
             raise DataError(f"{where}: does not follow the note before it; one was edited, removed or moved")
-        previous = hashlib.sha256(content).hexdigest()
+        previous = sha256_of(content)
         yield note, signers
     if not names:
         raise DataError(f"{place}: has no notes of a witness")

@@ -8,7 +8,6 @@ each stage, and the figures with their origins.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import lzma
@@ -27,7 +26,7 @@ from evidence.record.reading import record_folders
 from evidence.record.signing import key_id, own_public_keys, sign
 from evidence.settings import SETTINGS, VENDOR
 from evidence.verbs.targets import Files, target_of
-from ground.io import DataError
+from ground.io import DataError, sha256_of
 
 BUNDLE_TYPE = f"application/vnd.{VENDOR}.bundle+json"
 LARGEST = 1 << 26
@@ -56,7 +55,7 @@ def bundle(root: Path, targets: Iterable[str] = ()) -> tuple[bytes, dict[str, An
         "commit": commit.strip() if commit else None,
         "stages": stages,
         "figures": figures,
-        "files": {name: hashlib.sha256(each).hexdigest() for name, each in content.items()},
+        "files": {name: sha256_of(each) for name, each in content.items()},
     }
     content["index.dsse"] = json.dumps(sign(json.dumps(index).encode(), BUNDLE_TYPE)).encode()
     if (size := sum(map(len, content.values()))) > LARGEST // 2:
@@ -89,7 +88,7 @@ def _recorded(lineage: Lineage, files: Files, path: str) -> bytes:
     if artefact is None:
         raise DataError(f"{path}: no recorded stage made or read this file; name an out, or a file in one")
     content = files.read(path)
-    if hashlib.sha256(content).hexdigest() != artefact.sha256:
+    if sha256_of(content) != artefact.sha256:
         raise DataError(f"{path}: differs from its record; `{SETTINGS.command} check {path}` says why")
     return content
 
@@ -102,7 +101,7 @@ def _evidence(root: Path, lineage: Lineage) -> Iterator[tuple[str, bytes]]:
             named.append((f"records/{run.name}/{run.record.digest}{ending}", run.record.path.with_suffix(ending)))
     for place in (folder.parent for folder in record_folders(root)):
         for entry in sorted(place.glob("log/[!.]*.json"))[-1:]:
-            signature = f"signatures/{hashlib.sha256(entry.read_bytes()).hexdigest()}.dsse"
+            signature = f"signatures/{sha256_of(entry.read_bytes())}.dsse"
             where = PurePosixPath("log", place.parent.name)
             named += [((where / name).as_posix(), place / name) for name in (f"log/{entry.name}", signature)]
         named += [(f"keys/{file.name}", file) for file in sorted(place.glob("keys/*.pem"))]

@@ -7,7 +7,6 @@ takes about a second.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from extras.records.upstream_line import (
     rows_of,
     upstream_line,
 )
-from ground.io import DataError, read_json, text_digest
+from ground.io import DataError, read_json, sha256_of, text_digest
 from pathfinder.core.labels import STEP_LABELS
 from pathfinder.core.params import Preset
 from pathfinder.core.prompts import LABEL_TOKENS, user_turn
@@ -137,7 +136,7 @@ def _judge(text: str, problem: str, prefix: Sequence[str], step: dict[str, Any])
         step_prompt(step["source"], problem, prefix, step["step"], specials, preset)
         for specials in (FOREIGN_SPECIALS, (*FOREIGN_SPECIALS, *embedded))
     )
-    digests = [hashlib.sha256(prompt.encode()).hexdigest() for prompt in prompts]
+    digests = [sha256_of(prompt.encode()) for prompt in prompts]
     return {
         "prompt digest": digests[0],
         "answers": [

@@ -7,7 +7,6 @@ from another shell does not change them.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import re
@@ -18,7 +17,7 @@ from typing import Any
 
 from flows import server
 from flows.storage import DEFAULT, REMOTE
-from ground.io import DataError
+from ground.io import DataError, sha256_of
 from ground.remote import ENDPOINT
 from ground.settings import read_yaml
 
@@ -38,7 +37,7 @@ class Present:
 def clone_id(root: Path) -> str:
     """The folder's name and six digits that host and path decide."""
     folder = root.absolute()
-    digest = hashlib.sha256(f"{platform.node()}:{folder}".encode()).hexdigest()
+    digest = sha256_of(f"{platform.node()}:{folder}".encode())
     return f"{re.sub(r'[^a-z0-9]+', '-', folder.name.lower()).strip('-') or 'clone'}-{digest[:6]}"
 
 

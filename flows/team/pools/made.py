@@ -6,7 +6,6 @@ signed it, it must state the run that was ordered, and only bytes that it names 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -24,7 +23,7 @@ from evidence.remote.handed import Order, other_packages, require_entry
 from evidence.remote.publication import publication, send_evidence
 from flows.dvc import State
 from flows.storage import opened
-from ground.io import DataError, write_bytes
+from ground.io import DataError, sha256_of, write_bytes
 
 KEY = "made"
 """The key of the artifact."""
@@ -78,9 +77,9 @@ def hand_back(root: Path, name: str, state: State, address: str) -> Made:
     _, evidence = publication(root, [name])
     sent = {key: content for key, content in evidence.items() if key.startswith(("records/", "keys/"))}
     send_evidence(opened(root, address, FOLDER), sent)
-    records = {key: _sha256(content) for key, content in sent.items() if key.startswith("records/")}
+    records = {key: sha256_of(content) for key, content in sent.items() if key.startswith("records/")}
     outs = read_stages(root / MAIN_LOCK, MAIN_LOCK)[name].outs
-    return Made(state, outs, {key: _sha256((cache_of(root) / key).read_bytes())}, records)
+    return Made(state, outs, {key: sha256_of((cache_of(root) / key).read_bytes())}, records)
 
 
 def receive(root: Path, order: Order, made: Made, address: str, allow: Callable[[list[str]], None]) -> None:
@@ -119,7 +118,3 @@ def compare(root: Path, name: str, made: Made) -> None:
         other = sorted(path for path in {*outs, *made.outs} if outs.get(path) != made.outs.get(path))
         theirs, ours = made.outs.get(other[0]), outs.get(other[0])
         raise DataError(f"{name}: the worker made {other[0]} with md5 {theirs}, but here it is {ours}")
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
