@@ -25,13 +25,14 @@ class Workspace:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.digest = cache(self._digest)
+        self.links = cache(self._links)
         self.params = cache(lambda file: read_yaml(root / file))
         self.is_tracked = cache(lambda path: bool(git("ls-files", "--", path, root=root)))
         self.has_commit = cache(self._has_commit)
         self.is_committed = cache(self._is_committed)
         self.since = cache(self._since)
 
-    def links(self, path: str) -> list[str]:
+    def _links(self, path: str) -> list[str]:
         """The symbolic links at ``path``, above it (below the root) and inside it."""
         parts = Path(path)
         above = [place for place in (parts, *parts.parents) if (self.root / place).is_symlink()]
