@@ -16,7 +16,7 @@ from pathlib import Path
 from evidence.dvc.history import Locked, read_lock
 from evidence.dvc.lock import dvc_lock
 from evidence.dvc.stores import object_key, run_cache_entries
-from ground.hashing import digest_path
+from ground.hashing import md5_of
 from ground.io import DataError, write_bytes, write_text
 from ground.remote import from_dvc, kind_of, open_store
 
@@ -114,7 +114,7 @@ def _cache_small_files(root: Path, cache: Path, outs: Mapping[str, str]) -> None
     """Copy outs that git holds to the cache, which lacks them in a clone: a remote is complete only with them."""
     for path, md5 in outs.items():
         target, file = cache / object_key(md5), root / path
-        if not target.exists() and file.is_file() and digest_path(file).md5 == md5:
+        if not target.exists() and file.is_file() and md5_of(file) == md5:
             write_bytes(target, file.read_bytes())
             target.chmod(0o444)
 

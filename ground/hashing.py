@@ -81,6 +81,12 @@ def digest_chunks(chunks: Iterable[bytes]) -> Digest:
     return Digest(md5.hexdigest(), sha256.hexdigest(), size, {})
 
 
+def md5_of(path: Path) -> str:
+    """The md5 of a file's bytes, as the name of its object in a store has it; half the work of ``digest_path``."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, partial(hashlib.md5, usedforsecurity=False)).hexdigest()
+
+
 def _digest_file(path: Path) -> Digest:
     with path.open("rb") as handle:
         return digest_chunks(iter(partial(handle.read, _CHUNK), b""))

@@ -10,7 +10,7 @@ from evidence.audit.findings import Finding
 from evidence.dvc.history import Locked, read_run
 from evidence.dvc.stores import Store, object_file, read_listing, run_cache_entries
 from evidence.record.reading import Record
-from ground.hashing import digest_path
+from ground.hashing import md5_of
 from ground.io import DataError
 
 
@@ -56,7 +56,7 @@ class Objects:
         file = object_file(self.folder, md5)
         if not file.is_file():
             return ()
-        if (found := digest_path(file).md5) != md5.removesuffix(".dir"):
+        if (found := md5_of(file)) != md5.removesuffix(".dir"):
             message = f"md5 is {found}, not the one in its name; it belongs to {path}. Delete it"
             return (Finding(self.name(file), message),)
         try:

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from evidence.settings import SETTINGS, STATE, Form, Md5
-from ground.hashing import digest_path
+from ground.hashing import md5_of
 from ground.io import DataError, open_bytes, parse_json, sha256_of
 from ground.remote import from_dvc
 
@@ -147,7 +147,7 @@ def listing_of(folders: list[Path], md5: str) -> dict[str, str]:
     """The files of the folder with this md5, from the first store that has the listing undamaged; empty if none has."""
     for folder in folders if md5.endswith(".dir") else ():
         file = object_file(folder, md5)
-        if file.is_file() and f"{digest_path(file).md5}.dir" == md5:
+        if file.is_file() and f"{md5_of(file)}.dir" == md5:
             return read_listing(file)
     return {}
 

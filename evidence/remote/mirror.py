@@ -13,7 +13,7 @@ from pathlib import Path
 from evidence.audit.findings import Finding
 from evidence.dvc import stores
 from evidence.dvc.stores import EVIDENCE, FOLDER
-from ground.hashing import digest_path
+from ground.hashing import md5_of
 from ground.io import DataError, write_bytes
 from ground.remote import READERS, Listed, Store, open_store
 
@@ -90,7 +90,7 @@ def _is_equal(store: Store, item: Listed, path: Path) -> bool:
     if item.size != path.stat().st_size:
         return False
     if item.md5:
-        return item.md5 == digest_path(path).md5
+        return item.md5 == md5_of(path)
     return store.read(item.key) == path.read_bytes()
 
 

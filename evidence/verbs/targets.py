@@ -26,7 +26,7 @@ from evidence.dvc.pipeline import PIPELINES
 from evidence.dvc.stores import listing_of, object_file, object_stores
 from evidence.record.environment import GIT_ALONE, git, git_in
 from evidence.settings import SETTINGS, STATE
-from ground.hashing import digest_listing, digest_path
+from ground.hashing import digest_listing, md5_of
 from ground.io import DataError, parse_json
 
 _DEFINING = {path.with_name(name).as_posix() for path in PIPELINES for name in (path.name, MAIN_LOCK, "params.yaml")}
@@ -180,7 +180,7 @@ class Files:
         """The undamaged object with this md5 in a store; ``None`` if no store has it."""
         for store in self.stores:
             file = object_file(store, md5)
-            if file.is_file() and digest_path(file).md5 == md5.removesuffix(".dir"):
+            if file.is_file() and md5_of(file) == md5.removesuffix(".dir"):
                 return file
         return None
 
@@ -197,7 +197,7 @@ class Files:
         if (file := self.object(md5)) is not None:
             return file
         own = self.root / path
-        if own.is_file() and digest_path(own).md5 == md5:
+        if own.is_file() and md5_of(own) == md5:
             return own
         raise DataError(f"{path}: no store of this machine has its bytes (md5 {md5}); get them with `dvc fetch`")
 
