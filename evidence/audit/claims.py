@@ -116,7 +116,7 @@ class Claims:
         for name in self.workspace.unread(path) if kind == "output" else ():
             yield self._finding(name, "no digest covers compiled modules in an output; delete it", cause="unread")
         where, now = self._now(path)
-        recorded = self._recorded(path)
+        recorded = (self.record.inputs | self.record.outputs).get(path) if self.record else None
         if self.made_once and kind == "input" and self.defined and path not in self.defined.deps:
             return  # older code, which the comparison with dvc.yaml names
         if now is None:
@@ -231,9 +231,6 @@ class Claims:
             message = f"is not the code that the run recorded ({since}), and no dependency covers it; "
             message += "restore it, or list it in dvc.yaml and run the stage again"
             yield self._finding(path, message, "note" if self.made_once else "error")
-
-    def _recorded(self, path: str) -> str | None:
-        return (self.record.inputs | self.record.outputs).get(path) if self.record else None
 
     def _files(self, path: str, md5: str) -> dict[str, str]:
         """The md5 of each file in the folder with this digest: from a store or from the record."""

@@ -51,7 +51,8 @@ def croissant(lineage: Lineage) -> dict[str, Any]:
             "prov:atLocation": str(source["location"]),
             "prov:value": [f"sha256:{file['sha256']} {path}" for path, file in sorted(source["files"].items())],
         }
-        for name, source in _data_sources(lineage)
+        for name, source in lineage.sources.items()
+        if not name.startswith(SETTINGS.models)
     ]
     evidence = {"@id": f"urn:sha256:{run.record.digest}", "prov:label": f"record of the stage {run.name}"}
     return described | {
@@ -98,7 +99,8 @@ def lineage_section(lineage: Lineage, target: str) -> str:
     run = _maker(lineage, target)
     signed = f"signed statement {run.statement.sha256}" if run.statement else "no signed statement"
     files = [file for out in run.outputs.values() for file in out.leaves() if history.overlap(target, file.path)]
-    rows = "\n".join(f"| {cell(file.path)} | {file.size} | {file.sha256} |" for file in files if _is_listed(file.path))
+    listed = [file for file in files if media_type(file.path) != "text/markdown"]  # not the card itself
+    rows = "\n".join(f"| {cell(file.path)} | {file.size} | {file.sha256} |" for file in listed)
     sources = "\n".join(
         f"- {cell(name)}: {cell(str(source['location']))}, {cell(str(source['licence']))}"
         for name, source in lineage.sources.items()
@@ -118,20 +120,12 @@ def lineage_section(lineage: Lineage, target: str) -> str:
     )
 
 
-def _is_listed(path: str) -> bool:
-    return media_type(path) != "text/markdown"  # the card itself
-
-
 def _maker(lineage: Lineage, path: str) -> Run:
     """The run that made ``path``; raises ``DataError`` if there is no record of it."""
     makers = lineage.makers(path) if path else []
     if not makers:
         raise DataError(f"{path or 'no target'}: no recorded stage made it; name an out")
     return makers[0]
-
-
-def _data_sources(lineage: Lineage) -> list[tuple[str, dict[str, Any]]]:
-    return [(name, source) for name, source in lineage.sources.items() if not name.startswith(SETTINGS.models)]
 
 
 def cell(text: str) -> str:

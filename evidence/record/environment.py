@@ -13,6 +13,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -194,11 +195,15 @@ def _value(text: str) -> str:
 
 
 def _cpu(key: str) -> str | None:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
+    lines = _lines("/proc/cpuinfo")
     return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), None)
+
+
+def _lines(path: str) -> list[str]:
+    """The lines of a file; none if the system does not have it."""
+    with suppress(OSError):
+        return Path(path).read_text(encoding="utf-8").splitlines()
+    return []
 
 
 def _torch() -> dict[str, Any] | None:
@@ -222,12 +227,5 @@ def _cuda() -> dict[str, Any] | None:
     if torch is None or not torch.cuda.is_available():
         return None
     devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    return {"version": torch.version.cuda, "driver": _driver(), "devices": devices}
-
-
-def _driver() -> str | None:
-    try:
-        text = Path("/proc/driver/nvidia/version").read_text(encoding="utf-8")
-    except OSError:
-        return None
-    return text.splitlines()[0].partition(":")[2].strip()
+    drivers = [line.partition(":")[2].strip() for line in _lines("/proc/driver/nvidia/version")[:1]]
+    return {"version": torch.version.cuda, "driver": next(iter(drivers), None), "devices": devices}

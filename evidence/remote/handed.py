@@ -49,9 +49,11 @@ class Order:
                 raise DataError(f"{name}: nothing of the worker's result is taken: {error}") from error
         if not signers:
             raise DataError(f"{name}: {_untrusted(record, files)}")
-        if set(files) != {f"{record.digest}{ending}" for ending in _endings(record)}:
+        endings = {".json", SIGNED} | ({MODEL_SIGNATURE} if model_of(record.content) is not None else set())
+        if set(files) != {f"{record.digest}{ending}" for ending in endings}:
             raise DataError(f"{name}: the worker handed back {', '.join(sorted(files))}, not the files of one record")
-        _require_equal(name, _claims(record), _ordered(self.stage), "in the order")
+        stated = Locked("", record.content["cmd"], record.inputs, record.outputs, record.content["params"])
+        _require_equal(name, _ordered(stated), _ordered(self.stage), "in the order")
         _require_equal(name, record.outputs, outs, "in what the worker handed back")
         commit = record.content["git"]["commit"]
         known = not is_new and git("cat-file", "-e", f"{commit}^{{commit}}", root=root) is not None
@@ -92,10 +94,6 @@ def _written(folder: Path, files: Mapping[str, bytes], name: str) -> Record:
     return record
 
 
-def _endings(record: Record) -> set[str]:
-    return {".json", SIGNED} | ({MODEL_SIGNATURE} if model_of(record.content) is not None else set())
-
-
 def _untrusted(record: Record, files: Mapping[str, bytes]) -> str:
     """Why a record without a trusted signer is refused, and the remedy."""
     signed = files.get(f"{record.digest}{SIGNED}")
@@ -109,10 +107,6 @@ def _untrusted(record: Record, files: Mapping[str, bytes]) -> str:
         f"taken. If the key is really the worker's, commit its public half to {TRUSTED.as_posix()}/ "
         f"({SETTINGS.remedies.trust}), push, and run again"
     )
-
-
-def _claims(record: Record) -> dict[str, Any]:
-    return _ordered(Locked("", record.content["cmd"], record.inputs, record.outputs, record.content["params"]))
 
 
 def _ordered(stage: Locked) -> dict[str, Any]:

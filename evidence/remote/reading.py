@@ -56,6 +56,11 @@ class Expected:
     required: bool
 
     @property
+    def is_listing(self) -> bool:
+        """True for the listing of a folder."""
+        return self.md5.endswith(".dir")
+
+    @property
     def key(self) -> str:
         """The key of the object in a remote."""
         return object_key(self.md5)
@@ -172,7 +177,7 @@ class FarObjects:
 
     def __init__(self, root: Path, name: str, store: Store, full: bool) -> None:
         self.root, self.name, self.store, self.full = root, name, store, full
-        self._items = {_md5_of(item.key): item for item in store.listed("files/md5/")}
+        self._items = {"".join(item.key.split("/")[-2:]): item for item in store.listed("files/md5/")}
         self._listings: dict[str, Mapping[str, str] | None] = {}
 
     def findings(
@@ -193,7 +198,7 @@ class FarObjects:
             elif expected.size is not None and item.size != expected.size:
                 message = f"has {item.size} bytes, the record of {expected.path} has {expected.size}"
                 yield self._finding(expected, message)
-            elif self.full or (item.md5 != expected.md5.removesuffix(".dir") and (item.md5 or _is_listing(expected))):
+            elif self.full or (item.md5 != expected.md5.removesuffix(".dir") and (item.md5 or expected.is_listing)):
                 suspects.append((expected, item))
         if unpushed:
             message = f"{MAIN_LOCK} names outs that were not pushed: {listed(dict.fromkeys(unpushed))}"
@@ -271,11 +276,3 @@ def _whole(line: str) -> Any:
         return json.loads(line)
     except ValueError:
         return None
-
-
-def _md5_of(key: str) -> str:
-    return "".join(key.split("/")[-2:])
-
-
-def _is_listing(expected: Expected) -> bool:
-    return expected.md5.endswith(".dir")

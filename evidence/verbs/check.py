@@ -108,28 +108,20 @@ class Report:
 
     def summary(self) -> str:
         """The verdict, and one line about what was checked."""
-        return f"{self.verdict}: {self.unreadable or '; '.join(self._parts())}"
-
-    def _parts(self) -> list[str]:
-        return [
-            *([counted(len(self.errors), "difference")] if self.errors else []),
-            self._stages(),
+        if self.unreadable:
+            return f"{self.verdict}: {self.unreadable}"
+        by = ", ".join(self.names.get(key, f"key {key[:12]}") for key in self._keys())
+        more = self.recorded - self.attested
+        stages = f"{self.attested} of {self.stages} stages attested{f' by {by}' if by else ''}"
+        stages += f" ({more} recorded, but not signed by a trusted key)" if more else ""
+        parts = [
+            counted(len(self.errors), "difference") if self.errors else "",
+            stages if self.stages else "no stage was asked for, only files whose digests git has",
             f"{', '.join(self.read)} read",
-            *([f"not read: {', '.join(self.not_read)}"] if self.not_read else []),
+            f"not read: {', '.join(self.not_read)}" if self.not_read else "",
             self.commit,
         ]
-
-    def _stages(self) -> str:
-        if not self.stages:
-            return "no stage was asked for, only files whose digests git has"
-        return f"{self.attested} of {self.stages} stages attested{self._signed()}"
-
-    def _signed(self) -> str:
-        """Who attests, and how many further records no trusted key signed."""
-        by = ", ".join(self.names.get(key, f"key {key[:12]}") for key in self._keys())
-        return (f" by {by}" if by else "") + (
-            f" ({more} recorded, but not signed by a trusted key)" if (more := self.recorded - self.attested) else ""
-        )
+        return f"{self.verdict}: {'; '.join(filter(None, parts))}"
 
     def _keys(self) -> list[str]:
         return sorted({key for keys in self.signers for key in keys})
