@@ -17,6 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from evidence.dvc.pipeline import leaves
 from ground.text import printable
 from pathfinder.pages.page import as_markdown_text, markdown_table
 
@@ -199,12 +200,3 @@ def metrics_table(path: Path) -> str:
             text = f"{value:.6g}" if isinstance(value, float) else str(value)
             rows.append([as_markdown_text(name), as_markdown_text(text)])
     return f"**{as_markdown_text(path.name)}**\n\n{markdown_table(('metric', 'value'), rows)}"
-
-
-def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of nested mappings with their dotted names; a list is one value."""
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from leaves(inner, f"{name}.{key}" if name else str(key))
-    else:
-        yield name, value

@@ -78,6 +78,15 @@ def value_at(content: Any, key: str, default: Any = None) -> Any:
     return content
 
 
+def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested mappings with their dotted keys; a list is one value."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from leaves(inner, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
+
+
 class _Expander:
     """Expands the stages of one dvc.yaml, with the parameters next to it."""
 

@@ -107,7 +107,7 @@ def describe_commit(paths: Sequence[str]) -> dict[str, Any]:
     commit = git("rev-parse", "HEAD")
     if commit is None:
         return {"commit": None, "dirty": None, "changed": None}
-    changed = sorted(map(_printable, _changed(*paths)))
+    changed = sorted(map(_printable, changed_files(*paths)))
     return {"commit": commit.strip(), "dirty": bool(changed), "changed": changed}
 
 
@@ -120,7 +120,7 @@ def describe_tree() -> dict[str, Any]:
     commit, tree = git("rev-parse", "HEAD"), git("rev-parse", "HEAD^{tree}")
     if commit is None or tree is None:
         return {"commit": None, "tree": None, "changed": None, "more": None}
-    paths = sorted(_changed())
+    paths = sorted(changed_files())
     changed = {_printable(path): _sha256(Path(path)) for path in paths[:_MOST_CHANGES]}
     return {"commit": commit.strip(), "tree": tree.strip(), "changed": changed, "more": len(paths) - len(changed)}
 
@@ -168,10 +168,11 @@ def hidden_edits(root: Path = Path(".")) -> list[str]:
     return [n for n in kept if git("rev-parse", f":./{n}", root=root) != git("hash-object", "--", n, root=root)]
 
 
-def _changed(*paths: str) -> list[str]:
-    """The files below ``paths``, or all files, that differ from the commit."""
-    status = git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", *paths) or ""
-    hidden = [name for name in hidden_edits() if not paths or any(Path(name).is_relative_to(path) for path in paths)]
+def changed_files(*paths: str, root: Path = Path(".")) -> list[str]:
+    """The files below ``paths``, or all files, that differ from the commit, new files included."""
+    words = ("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", *paths)
+    status, hidden = git(*words, root=root) or "", hidden_edits(root)
+    hidden = [name for name in hidden if not paths or any(Path(name).is_relative_to(path) for path in paths)]
     return [*(entry[3:] for entry in status.split("\0") if entry), *hidden]
 
 

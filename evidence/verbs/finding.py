@@ -16,6 +16,7 @@ from typing import Any
 from evidence.audit.records import signers_of, trusted_keys
 from evidence.dvc import history
 from evidence.dvc.history import Locked
+from evidence.dvc.pipeline import leaves
 from evidence.dvc.stores import object_file, read_listing, stores
 from evidence.record.environment import git
 from evidence.record.ledger import RECORDS, SIGNED
@@ -94,12 +95,9 @@ def _with_fact(key: str, value: str, root: Path) -> Iterator[dict[str, Any]]:
         raise DataError(f"{key}=: no record has this key; try package, host, user, key, commit, start or train.seed")
 
 
-def _facts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+def _facts(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Every value in a record that is no digest of a file, with its dotted name."""
-    if isinstance(value, Mapping):
-        for key in value if name else value.keys() - {"inputs", "outputs", "rooms", "code"}:
-            yield from _facts(value[key], f"{name}.{key}" if name else key)
-    else:
+    for name, value in leaves({key: content[key] for key in content.keys() - {"inputs", "outputs", "rooms", "code"}}):
         yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

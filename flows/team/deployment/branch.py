@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.dvc.history import read_lock
-from evidence.dvc.pipeline import read_pipeline
+from evidence.dvc.pipeline import leaves, read_pipeline
 from flows.team.deployment import git
-from flows.terminal import leaves
 from ground.io import DataError, TransientError, read_json
 from ground.settings import read_yaml
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from evidence.dvc.history import overlap
 from evidence.dvc.pipeline import MAIN
-from evidence.record.environment import git
+from evidence.record.environment import changed_files, git
 from flows.graph import Graph
 from flows.team.deployment.git import tried
 from flows.team.pools.table import FILE
@@ -29,7 +29,7 @@ def committed(root: Path, graph: Graph, stages: Iterable[str]) -> str:
     outs = {out for stage in graph.stages.values() for out in stage.all_outs}
     changed = [
         path
-        for path in _changed(root)
+        for path in sorted(changed_files(root=root))
         if (path.endswith(".dvc") or _is_in(path, read)) and not _is_in(path, outs)  # git may have metrics too
     ]
     if changed:
@@ -51,11 +51,6 @@ def changed_params(root: Path) -> str:
 
 def _is_in(path: str, paths: Iterable[str]) -> bool:
     return any(overlap(path, other) for other in paths)
-
-
-def _changed(root: Path) -> list[str]:
-    status = git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", root=root) or ""
-    return sorted(entry[3:] for entry in status.split("\0") if entry)
 
 
 def _is_pushed(root: Path, commit: str) -> bool:
