@@ -11,6 +11,7 @@ import codecs
 import ctypes
 import errno
 import fcntl
+import glob
 import gzip
 import hashlib
 import json
@@ -212,7 +213,7 @@ def _named(error: Exception, temporary: Path, path: Path) -> Exception:
 
 def _sweep(path: Path) -> None:
     """Remove what killed writers of ``path`` have left: no process holds its lock."""
-    for left in path.parent.glob(f".{_literal(path.name)}.*.part"):
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError):
             descriptor = os.open(left, os.O_RDONLY)
             try:
@@ -220,11 +221,6 @@ def _sweep(path: Path) -> None:
                     remove(left)
             finally:
                 os.close(descriptor)
-
-
-def _literal(name: str) -> str:
-    """``name`` as a pattern that matches only itself."""
-    return "".join(f"[{character}]" if character in "*?[" else character for character in name)
 
 
 def _lock(descriptor: int, how: int) -> bool:
@@ -345,8 +341,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=unique_keys)
 
 def write_jsonl(path: Path, rows: Iterable[Any]) -> None:
     """Write one JSON value per line, atomically; keys keep their order."""
-    text = "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows)
-    write_text(path, text)
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
 
 
 def read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
