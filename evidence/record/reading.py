@@ -18,7 +18,7 @@ PUBLISHED = f"{FOLDER}/records"
 """The folder of records in a remote."""
 _KNOWN: dict[str, dict[str, Any]] = {}
 """The contents of the records that were read last, by their sha256: the project and its remotes have the same ones."""
-_MOST_KNOWN = 500
+_MOST_KNOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
