@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -17,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from tests.support import scratch
 from tests.support.signals import heed_interrupts
 
 heed_interrupts()
@@ -52,9 +54,14 @@ _FORKS: list[int] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give a run with several processes its name now: its server of warm processes has it too."""
-    if getattr(config.option, "numprocesses", None) and not config.option.testrunuid:
-        config.option.testrunuid = uuid.uuid4().hex
+    """Give a run with several processes its name now: its server of warm processes has it too.
+
+    Its temporary files are in memory, where there is room.
+    """
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        config.option.testrunuid = config.option.testrunuid or uuid.uuid4().hex
+        if folder := scratch.use_memory():
+            config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 @pytest.hookimpl(optionalhook=True)
