@@ -10,6 +10,8 @@ import torch
 
 from ground.io import DataError
 from pathfinder.baselines.named import named
+from pathfinder.baselines.opening import method_of
+from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.core.steps import PRM as Scores
 from pathfinder.core.steps import Solution
 from pathfinder.prm.opening import CHECKPOINTS
@@ -41,7 +43,8 @@ class PRM:
         A line on standard error warns of a folder that nothing marks as a PathFinder-PRM.
 
         Args:
-            model: a folder that ``train`` wrote, any folder in the form of the published checkpoint, or ``owner/name``.
+            model: a folder that ``train`` wrote, any folder in the form of the published checkpoint, a
+                checkpoint of TRL's PRMTrainer, or ``owner/name``.
             revision: a commit, branch or tag of the repository; the authors' checkpoint has a pinned default.
             dtype: "auto" is the precision of the files; others by name, or as PyTorch's ``torch.bfloat16``.
             device: "auto" is the GPU, if there is one. Other names are PyTorch's, such as "cuda:1".
@@ -60,7 +63,11 @@ class PRM:
             raise DataError(f"unknown mode {mode!r}; expected one of {', '.join(Mode)}")
         where = None if device == "auto" else _usable(device)
         found = named(model, revision, str(dtype).removeprefix("torch."))
-        scorer = Scorer(found.model, preset, found.dtype, mode=Mode(mode), where=where)
+        scorer: Scores
+        if (method := method_of(found.system, Mode(mode))) is None:
+            scorer = Scorer(found.model, preset, found.dtype, mode=Mode(mode), where=where)
+        else:
+            scorer = BaselineScorer(found.model, method, found.dtype, where=where)
         found.warn()
         return cls(scorer)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, LlamaModel, MistralModel, PreTrainedModel, Qwen2Model
+from transformers import AutoConfig, LlamaModel, MistralModel, PreTrainedModel, Qwen2Model, Qwen3Model
 
 from ground.io import DataError, read_json
 from pathfinder.models.folders import OpenedModel
@@ -19,7 +19,7 @@ from pathfinder.models.model import device, read_model
 from pathfinder.models.slices import Slices
 from pathfinder.tree.attention import use_trees
 
-CLASSES: dict[str, Any] = {"qwen2": Qwen2Model, "mistral": MistralModel, "llama": LlamaModel}
+CLASSES: dict[str, Any] = {"qwen2": Qwen2Model, "qwen3": Qwen3Model, "mistral": MistralModel, "llama": LlamaModel}
 ADAPTER, TOKENIZER = "lora", "tokenizer"
 """The parts of a model folder that may come from another repository: a LoRA adapter, as PEFT saves it, and tokenizer
 files (``OpenedModel.part``)."""
@@ -48,8 +48,10 @@ class Shards(Slices):
         return torch.stack([self.read(name, row, row + 1)[0].float() for row in rows])
 
 
-def load_backbone(model: OpenedModel, dtype: str) -> PreTrainedModel:
+def load_backbone(model: OpenedModel, dtype: str, where: str | None = None) -> PreTrainedModel:
     """Load the transformer below the head, switched to trees and in evaluation mode; merge its LoRA adapter, if any.
+
+    ``where`` is the device (default: ``device()``).
 
     Raises ``DataError`` for another architecture, missing weights, or an adapter that cannot be merged.
     """
@@ -61,7 +63,7 @@ def load_backbone(model: OpenedModel, dtype: str) -> PreTrainedModel:
     if (adapter := model.part(ADAPTER)) is not None:
         _merge(backbone, adapter)
     use_trees(backbone)
-    return backbone.to(device()).eval()  # type: ignore[no-any-return]
+    return backbone.to(where or device()).eval()  # type: ignore[no-any-return]
 
 
 def adapter_scale(folder: Path) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 from ground.io import DataError
 from ground.text import printable
 from pathfinder.baselines.opening import method_of, open_with
+from pathfinder.baselines.trl import SYSTEM, is_checkpoint
 from pathfinder.core.params import Score
 from pathfinder.core.steps import PRM
 from pathfinder.models.cards import confined
@@ -64,8 +65,8 @@ def named(name: str | Path, revision: str | None = None, dtype: str = "auto", sy
     """Open the model that ``name`` stands for: a folder, a repository of the Hub, or the name of a published PRM.
 
     ``dtype`` "auto" is the precision of the files. ``system`` says which published PRM a folder or a repository holds;
-    a published PRM's own name or repository says it too. Raises ``DataError`` as ``model_folder`` and ``open_model``
-    do, and for an unknown system.
+    a published PRM's own name or repository says it too, and the config.json of a checkpoint of TRL. Raises
+    ``DataError`` as ``model_folder`` and ``open_model`` do, and for an unknown system.
     """
     known, folder = system, Path(name)
     is_folder = revision is None and folder.is_dir()
@@ -75,6 +76,8 @@ def named(name: str | Path, revision: str | None = None, dtype: str = "auto", sy
         known = system or published_name(name)
     titles = _titles(known)  # an unknown system is refused before anything is fetched
     model = open_model(folder if is_folder else model_folder(name, revision))
+    if known is None and is_checkpoint(model.config.content):
+        known = SYSTEM.name
     precision = model.config.dtype if dtype == "auto" else dtype
     return Named(model, precision, None if known in CHECKPOINTS else known, titles)
 

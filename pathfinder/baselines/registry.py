@@ -9,6 +9,7 @@ from ground.io import DataError
 from ground.text import meant
 from pathfinder.baselines import llemma, math_psa, math_shepherd, qwen, reasoneval, rlhflow, skywork
 from pathfinder.baselines.adapter import System
+from pathfinder.baselines.trl import SYSTEM as TRL
 
 _SYSTEMS = (
     llemma.SYSTEM,
@@ -36,10 +37,13 @@ def by_name(systems: Sequence[System]) -> dict[str, System]:
 
 SYSTEMS = by_name(_SYSTEMS)
 """In the order of the files' names."""
+FORMS = by_name([TRL])
+"""Forms of a checkpoint that anyone may have trained: no rows of the paper's tables."""
 
 
 def system(name: str) -> System:
-    """The published PRM of that name. Raises ``DataError``, which lists the names, for an unknown one."""
-    if name not in SYSTEMS:
-        raise DataError(f"unknown system {name!r}; {meant(name, SYSTEMS)}expected one of {', '.join(SYSTEMS)}")
-    return SYSTEMS[name]
+    """The published PRM or the form of that name. Raises ``DataError``, which lists the names, for an unknown one."""
+    known = SYSTEMS | FORMS
+    if name not in known:
+        raise DataError(f"unknown system {name!r}; {meant(name, known)}expected one of {', '.join(known)}")
+    return known[name]

@@ -29,11 +29,12 @@ class BaselineScorer:
         method: Method,
         dtype: str = "float32",
         token_budget: int = 16384,
+        where: str | None = None,
     ) -> None:
         self._files = model.files
         self._tokenizer = model.part(TOKENIZER) or model.files
         self._use(method)  # first: the wrong folder is refused before its weights are loaded
-        self._model = load_backbone(model, dtype)
+        self._model = load_backbone(model, dtype, where)
         self._dtype, self._budget = DTYPES[dtype], token_budget
         self._backend = backend_on(self._model.device)
         self._longest = longest(self._model.config)

@@ -19,9 +19,9 @@ Precision = Annotated[
 
 
 def _systems(incomplete: str) -> list[str]:
-    from pathfinder.baselines.registry import SYSTEMS
+    from pathfinder.baselines.registry import FORMS, SYSTEMS
 
-    return offered(incomplete, SYSTEMS)
+    return offered(incomplete, [*SYSTEMS, *FORMS])
 
 
 System = Annotated[
