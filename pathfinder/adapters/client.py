@@ -1,6 +1,6 @@
 """Step rewards for other libraries, from a model in this process or from ``pathfinder serve``.
 
-A batch may be of any size. What cannot be scored, such as an empty text or one that is longer than the model's context,
+A batch may be of any size. A solution that cannot be scored, because it is empty or longer than the model's context,
 has no rewards, and a line on standard error counts it.
 """
 

@@ -11,7 +11,7 @@ from pathfinder.adapters.client import rewards_of
 def step_reward(model: str = "", **options: Any) -> Any:
     """A scorer whose value is the reward of the answer, and whose metadata has the rewards of its steps.
 
-    ``options`` are those of ``StepRewards``. Raises as ``StepRewards`` does, and ``ModuleNotFoundError`` without
+    ``StepRewards`` explains the ``options``. Raises as ``StepRewards`` does, and ``ModuleNotFoundError`` without
     inspect_ai.
     """
     from inspect_ai.scorer import Score, mean, scorer, stderr

@@ -9,7 +9,7 @@ from pathfinder.adapters.client import StepRewards
 
 
 class ProcessRewardModel:
-    """Scores answers to one problem. ``options`` are those of ``StepRewards``; its_hub wants one number for each."""
+    """Scores answers to one problem, with one number for each. ``StepRewards`` explains the ``options``."""
 
     def __init__(self, model: str = "", **options: Any) -> None:
         self._rewards = StepRewards(model, **options)
@@ -24,5 +24,5 @@ class ProcessRewardModel:
         return found[0] if isinstance(steps, str) else found
 
     async def ascore(self, prompt_or_messages: Any, steps: Any) -> Any:
-        """``score`` in a thread, so that other work of the loop goes on."""
+        """``score`` in a thread, so that the loop can do other work."""
         return await asyncio.to_thread(self.score, prompt_or_messages, steps)

@@ -395,3 +395,29 @@ def test_a_name_of_the_hub_has_a_split(tmp_path: Path) -> None:
             read_given(source)
     with pytest.raises(DataError, match="correct the name, the configuration or the split"):
         read_given(f"hub:{tmp_path / 'none'}:test")
+
+
+def test_a_text_is_split_as_asked(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("P\nQ\n\na\nb\n\nc\n")
+    found = {how: read_given(str(tmp_path / "in.txt"), how).rows[0] for how in ("auto", "blank", "lines", "numbered")}
+    assert {row.problem for row in found.values()} == {"P\nQ"}
+    assert found["auto"].solutions == found["blank"].solutions == (("a\nb", "c"),)
+    assert found["lines"].solutions == (("a", "b", "c"),)
+    assert found["numbered"].solutions == (("a\nb\n\nc",),)
+
+
+def test_a_table_of_windows_is_read(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_bytes(b'\xef\xbb\xbfquestion,answer\r\nP,"a\r\n\r\nb"\r\n\r\nQ,c\r\n')
+    found = list(read_given(str(tmp_path / "in.csv")).each())
+    assert [(one.id, one.problem, one.steps) for one in found] == [("1", "P", ("a", "b")), ("2", "Q", ("c",))]
+
+
+def test_a_log_on_one_line_is_read_and_another_version_refused(tmp_path: Path) -> None:
+    log = json.loads((HERE / "inspect_ai.json").read_text())
+    expected = list(read_given(str(HERE / "inspect_ai.eval")).each())
+    found = read(tmp_path, log)
+    assert sorted((one.id, one.steps) for one in found) == sorted((one.id, one.steps) for one in expected)
+    with pytest.raises(DataError, match=r"in\.jsonl: a log of inspect_ai of version 1, expected 2"):
+        read(tmp_path, log | {"version": 1})
+    with pytest.raises(DataError, match="contains no solution"):
+        read(tmp_path, log | {"samples": None})
