@@ -63,11 +63,12 @@ def train(
         float, typer.Option(min=0.0, max=0.9, help="Share of the problems that is held out for the figures.")
     ] = 0.1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Drop the checkpoints of an interrupted run.")] = False,
-    epochs: Annotated[float, typer.Option(min=0.01, help="Epochs.", rich_help_panel=_TUNING)] = 2.0,
+    epochs: Annotated[float, typer.Option(min=0.01, max=1000, help="Epochs.", rich_help_panel=_TUNING)] = 2.0,
     learning_rate: Annotated[
         float | None,
         typer.Option(
             min=1e-9,
+            max=1.0,
             help="Highest learning rate (default: 1e-3 below 100 million weights, else 1e-4 with --lora or 1e-5).",
             rich_help_panel=_TUNING,
         ),
@@ -78,7 +79,9 @@ def train(
     lora: Annotated[
         int, typer.Option(min=0, help="Rank of a LoRA adapter; 0 trains all weights.", rich_help_panel=_TUNING)
     ] = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of order and split.", rich_help_panel=_TUNING)] = 42,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="Seed of order and split.", rich_help_panel=_TUNING)
+    ] = 42,
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16"],
         typer.Option(help="Precision; auto: bfloat16 on a GPU.", rich_help_panel=_TUNING),
@@ -114,12 +117,12 @@ def train(
 
 
 def _refuse(out: Path) -> None:
-    """Raise for what no data can repair."""
+    """Raise for options that no data can repair."""
     if find_spec("accelerate") is None:  # named before a module that several extras install
         raise ModuleNotFoundError(name="accelerate")
     if launched():
         raise io.DataError("pathfinder train runs in one process; start it without a launcher (docs/training.md)")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if not out.name or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
         raise io.DataError(f"{out}: not an empty folder; name a new one with --out, or remove it")
 
 

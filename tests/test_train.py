@@ -119,7 +119,8 @@ def test_typed_labels_and_an_adapter_give_a_model_with_all_readings(tmp_path: Pa
         }
         for n in range(1, 25)
     ]
-    file, out = write_lines(tmp_path / "typed.jsonl", rows), tmp_path / "prm"
+    file, out = write_lines(tmp_path / "typed.jsonl", rows), tmp_path / "new" / "prm"
+    out.mkdir(parents=True)
     text = run(file, "--out", out, "--neutral", "third", "--lora", "2", *QUICK)
     assert text.startswith("trained full on ")
     assert "a neutral step (0) has no error and is not correct" in text
@@ -144,6 +145,10 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_loaded(
     (out / "file").touch()
     assert "prm: not an empty folder; name a new one with --out" in run(file, "--out", out, status=1)
     (out / "file").unlink()
+    monkeypatch.chdir(out)
+    assert ".: not an empty folder" in run(file, "--out", ".", status=1)
+    for words in (("--epochs", "nan"), ("--epochs", "inf"), ("--learning-rate", "nan"), ("--seed", str(2**32))):
+        assert "Invalid value" in run(file, "--out", out, *words, status=2)
     bare = shutil.copytree(DEMO, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer*"))
     assert "no tokenizer.json; a model folder needs" in run(file, "--out", out, "--base", bare, status=1)
     assert "no config.json" in run(file, "--out", out, "--base", tmp_path, status=1)
