@@ -183,8 +183,8 @@ def _reply(given: Any, name: str) -> str:
 
 def _lm_eval(row: Row) -> Taken:
     doc, resps = row["doc"], row["resps"]
-    texts = resps[0] if isinstance(resps, list) and len(resps) == 1 else None
-    if not isinstance(doc, dict) or not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+    texts = resps[0] if isinstance(resps, list) and len(resps) == 1 and isinstance(resps[0], list) else []
+    if not isinstance(doc, dict) or not texts or not all(isinstance(text, str) for text in texts):
         raise WrongError("expected doc (object) and resps with the texts of one generated request")
     if not any(doc.get(name) is not None for name in _PROBLEM.split("|")):
         found = ", ".join(map(str, doc))[:200]
@@ -234,8 +234,8 @@ def _prm800k(row: Row) -> Taken:
             if chosen is None and step.get("human_completion") is None:
                 steps += [completions[0]["text"]] if len(completions) == 1 else []
                 break
-            steps.append((step["human_completion"] if chosen is None else completions[chosen])["text"])
-    except (TypeError, KeyError, IndexError) as error:
+            steps.append((step["human_completion"] if chosen is None else dict(enumerate(completions))[chosen])["text"])
+    except (TypeError, KeyError) as error:
         raise WrongError(f"expected question.problem and label.steps as in PRM800K ({error!r:.80})") from None
     return Taken(_text({"problem": problem}, "problem"), [_steps({"steps": steps}, "steps")])
 

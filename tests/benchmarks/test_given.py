@@ -329,8 +329,17 @@ def test_a_log_with_a_row_for_each_filter_is_read_once(tmp_path: Path) -> None:
         read(tmp_path, row, row | {"resps": [[OTHER]]})
     with pytest.raises(DataError, match=r"row 1: doc has none of .* but query; use --columns problem=doc\.NAME"):
         read(tmp_path, row | {"doc": {"query": PROBLEM}})
-    with pytest.raises(DataError, match=r"row 1: .*one generated request"):
-        read(tmp_path, row | {"resps": [[["-1.5", "True"]]] * 4})
+    wrong: list[Any] = [[[["-1.5", "True"]]] * 4, [[]], [], ["a"], [["-1.5", 0]]]
+    for resps in wrong:
+        with pytest.raises(DataError, match=r"row 1: .*one generated request"):
+            read(tmp_path, row | {"resps": resps})
+
+
+@pytest.mark.parametrize("chosen", [-1, 2, "0", 0.5, [0]])
+def test_a_choice_among_completions_that_is_none_is_refused(tmp_path: Path, chosen: Any) -> None:
+    step = ROWS["PRM800K"]["label"]["steps"][0] | {"chosen_completion": chosen}
+    with pytest.raises(DataError, match=r"row 1: expected .* as in PRM800K"):
+        read(tmp_path, ROWS["PRM800K"] | {"label": {"steps": [step]}})
 
 
 def test_a_batch_needs_its_questions(tmp_path: Path) -> None:
