@@ -36,7 +36,7 @@ MEANINGS = {
     "third": "a neutral step (0) has no error and is not correct",
     "drop": "neutral steps (0) are left out",
 }
-"""What ``Neutral`` makes of a neutral step, for people."""
+"""The meaning of each ``Neutral`` in words."""
 
 
 @dataclass(frozen=True, slots=True)
