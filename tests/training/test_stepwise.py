@@ -95,6 +95,14 @@ def test_solutions_that_share_their_first_steps_share_a_tree(tmp_path: Path) -> 
     assert len(set(ids)) == len(ids)
 
 
+def test_a_longer_solution_extends_a_tree_once(tmp_path: Path) -> None:
+    rows = [row([True], ["s"]), row([True] * 3, ["s", "t", "u"]), row([True] * 3, ["s", "x", "y"])]
+    trees = trees_of(tmp_path, *rows)
+    assert trees["steps"].to_list() == [["s", "t", "u"], ["s", "x", "y"]]
+    found = [[(b["step_index"], b["step"]) for b in tree] for tree in trees["branches"].to_list()]
+    assert found == [[(0, "s"), (1, "t"), (2, "u")], [(1, "x"), (2, "y")]]
+
+
 @pytest.mark.parametrize(
     ("labels", "neutral", "found", "variant"),
     [
@@ -181,6 +189,7 @@ def test_no_problem_is_on_both_sides(tmp_path: Path) -> None:
     assert len(learn) + len(test) == 40
     assert set(split(trees, 0.1, 2)[1]["problem_id"]) != set(test["problem_id"])
     assert split(trees, 0.0, 1)[1].is_empty()
+    assert split(trees, 0.01, 1)[1]["problem_id"].n_unique() == 1, "a small share is one problem"
     with pytest.raises(DataError, match="--held-out 0"):
         split(trees_of(tmp_path, row()), 0.1, 1)
 
