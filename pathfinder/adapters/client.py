@@ -153,7 +153,11 @@ def _told(given: Any, role: str) -> str:
     return text_of(given)
 
 
-@cache
-def rewards_of(model: str = "", split: Split = "auto", reduce: str = "min", floor: float = 0.0) -> StepRewards:
+def rewards_of(model: str = "", **options: Any) -> StepRewards:
     """``StepRewards`` with these options, made once in this process. Raises ``DataError`` as it does."""
-    return StepRewards(model, split=split, reduce=reduce, floor=floor)
+    with _MAKING:
+        return _made(model, **options)
+
+
+_MAKING = threading.Lock()
+_made = cache(StepRewards)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Callable, Iterator
-from functools import partial
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -179,5 +181,15 @@ def test_a_refusal_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
         StepRewards("http://x").values(PAIRS)
 
 
-def test_a_client_is_made_once() -> None:
-    assert rewards_of("http://x") is rewards_of("http://x")
+def test_a_client_is_made_once_by_all_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[str]()
+
+    def slow(model: str) -> str:
+        made.append(model)
+        time.sleep(0.1)
+        return model
+
+    monkeypatch.setattr("pathfinder.adapters.client._made", cache(slow))
+    with ThreadPoolExecutor(8) as pool:
+        assert len({*map(id, pool.map(rewards_of, ["http://x"] * 8))}) == 1
+    assert made == ["http://x"]
