@@ -86,7 +86,8 @@ class PRM:
         solution without steps or with steps that are no texts.
         """
         given = [_solution(number, *pair) for number, pair in enumerate(solutions)]
-        return [scored_solution(*pair) for pair in zip(given, self._scorer.score(given), strict=True)]
+        scores = zip(given, self._scorer.score(given), strict=True)
+        return [scored_solution(one, found, self._scorer.unlike(one)) for one, found in scores]
 
 
 def _usable(device: str) -> str:

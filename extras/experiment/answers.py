@@ -66,7 +66,7 @@ class Answer:
     spread: float
     """The standard deviation of the paired difference between seeds."""
     p: float
-    """Of all seeds, adjusted over the hypotheses of the setting (Holm)."""
+    """The p value of all seeds, adjusted over the hypotheses of the setting (Holm)."""
     verdict: Verdict
     """At the last look: seeds after it change no verdict before the next one."""
     needed: int

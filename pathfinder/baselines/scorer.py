@@ -50,6 +50,10 @@ class BaselineScorer:
         self._text = Text(open_tokenizer(self._tokenizer), *method.adapter.forbidden)
         self._head = method.adapter.head(self._text, Shards(self._files))
 
+    def unlike(self, _: Solution) -> tuple[str, ...]:
+        """Nothing: a published PRM does not say what it learnt from."""
+        return ()
+
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
     ) -> list[list[StepScore]]:

@@ -126,6 +126,10 @@ None is the score of a candidate whose prompt is longer than the model's context
 class PRM(Protocol):
     """A model that scores steps: PathFinder-PRM in this process or behind a server, or a published PRM."""
 
+    def unlike(self, solution: Solution) -> tuple[str, ...]:
+        """How a solution differs from all that a small model learnt from, in words; empty for other models."""
+        return ()
+
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
     ) -> list[list[StepScore]]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ground.io import DataError, read_json
 from pathfinder.core.hub import HubModel, cached_folder, read_hub_model
 from pathfinder.core.prompts import VARIANTS, Variant
+from pathfinder.models.known import Known
 from pathfinder.models.tokens import LabelIds, label_ids, load_tokenizer, refuse_without_labels, refuse_without_rows
 
 if TYPE_CHECKING:
@@ -77,6 +78,13 @@ class OpenedModel:
     def variant(self) -> Variant:
         """The PRM's variant. Raises ``DataError`` if its description names an unknown one."""
         return variant_of(self.files)
+
+    @cached_property
+    def known(self) -> Known | None:
+        """The words and numbers that a small model learnt from; None if its description names none."""
+        path = self.files / MODEL_FILE
+        described = read_json(path) if path.exists() else None
+        return Known.of_json(described.get("known"), str(path)) if isinstance(described, dict) else None
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:

@@ -60,7 +60,7 @@ def _candidates(row: GivenRow) -> Candidates:
 
 
 def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:
-    """Per problem ``{"id", "chosen": {rule: index}, "answers", "rewards": per candidate, per step}``.
+    """Per problem ``{"id", "chosen": {rule: index}, "answers", "rewards": per candidate, per step, "unlike"}``.
 
     The rules are ``choosing.RULES`` and "vote": the first candidate with the most frequent answer. A candidate
     without an answer is chosen only if none has one; the rewards are None, and no rule chooses it, if it has no
@@ -69,9 +69,8 @@ def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:
     with Grader() as grader:
         for one in given:
             places = [place for place, steps in enumerate(one.steps) if steps]
-            scored = prm.score(
-                [Solution(f"{one.id}, solution {place}", one.problem, one.steps[place]) for place in places]
-            )
+            asked = [Solution(f"{one.id}, solution {place}", one.problem, one.steps[place]) for place in places]
+            scored = prm.score(asked)
             rewards: list[list[float] | None] = [None] * len(one.steps)
             for place, steps in zip(places, scored, strict=True):
                 rewards[place] = [0.0 if math.isnan(step.reward) else step.reward for step in steps] or None
@@ -80,4 +79,5 @@ def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:
             vote = None if most is None else votes.index(most)
             without = list(map(str, range(len(votes))))  # no answers: every candidate for itself
             chosen = choose(rewards, without if most is None else votes) | {"vote": vote}
-            yield {"id": one.id, "chosen": chosen, "answers": list(one.answers), "rewards": rewards}
+            row = {"id": one.id, "chosen": chosen, "answers": list(one.answers), "rewards": rewards}
+            yield row | {"unlike": list(dict.fromkeys(said for each in asked for said in prm.unlike(each)))}

@@ -92,10 +92,14 @@ class ScoredStep:
 
 @dataclass(frozen=True, slots=True)
 class ScoredSolution:
-    """The scores of a solution's steps."""
+    """The scores of a solution's steps.
+
+    ``unlike`` says how the solution differs from all that a small model learnt from; its scores then mean little.
+    """
 
     problem: str
     steps: tuple[ScoredStep, ...]
+    unlike: tuple[str, ...] = ()
     scored: ClassVar[Literal[True]] = True
 
     @property
@@ -113,7 +117,8 @@ class ScoredSolution:
 
     def row(self) -> dict[str, Any]:
         """The solution in JSON, without its texts."""
-        return {"scored": True, "steps": [step.row() for step in self.steps], "first_error": self.first_error}
+        steps = [step.row() for step in self.steps]
+        return {"scored": True, "steps": steps, "first_error": self.first_error, "unlike": list(self.unlike)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +147,17 @@ def typed_step(text: str, score: StepScore) -> ScoredStep:
     return ScoredStep(text, dict(score.first), reward, score.soundness, score.quality, score.optimality)
 
 
-def scored_solution(solution: Solution, scores: Sequence[StepScore]) -> ScoredSolution | UnscoredSolution:
-    """The typed result of a solution. Without scores, it is longer than the model's context or has no step."""
+def scored_solution(
+    solution: Solution, scores: Sequence[StepScore], unlike: tuple[str, ...] = ()
+) -> ScoredSolution | UnscoredSolution:
+    """The typed result of a solution. Without scores, it is longer than the model's context or has no step.
+
+    ``unlike`` is what ``PRM.unlike`` says of it.
+    """
     if not scores:
         return UnscoredSolution(solution.problem, TOO_LONG if solution.steps else NO_STEP)
     steps = tuple(typed_step(text, score) for text, score in zip(solution.steps, scores, strict=True))
-    return ScoredSolution(solution.problem, steps)
+    return ScoredSolution(solution.problem, steps, unlike)
 
 
 def batched(solutions: Sequence[Solution]) -> Iterator[Sequence[Solution]]:
@@ -190,12 +200,20 @@ def prediction(form: Form, solution: Solution, scores: Sequence[StepScore]) -> d
     return {"subset": subset, "id": solution.id, "prediction": found if scores else None}
 
 
-def score_row(solution: Solution, scores: Sequence[StepScore]) -> dict[str, Any]:
-    """``{"id", "scored": true, "steps": […], "first_error"}`` or ``{"id", "scored": false, "reason"}``."""
-    return {"id": solution.id, **scored_solution(solution, scores).row()}
+def score_row(solution: Solution, scores: Sequence[StepScore], unlike: tuple[str, ...] = ()) -> dict[str, Any]:
+    """``{"id", "scored": true, "steps": […], "first_error", "unlike"}`` or ``{"id", "scored": false, "reason"}``."""
+    return {"id": solution.id, **scored_solution(solution, scores, unlike).row()}
 
 
-def render_scores(solution: Solution, scores: Sequence[StepScore], has_colour: bool = False) -> str:
+def warning(unlike: Sequence[str]) -> str:
+    """A sentence that tells a reader what ``unlike`` means for the scores; empty if it says nothing."""
+    found = "; ".join(unlike)
+    return f"These scores mean little: the solution is unlike all that the model learnt from ({found})." * bool(found)
+
+
+def render_scores(
+    solution: Solution, scores: Sequence[StepScore], has_colour: bool = False, unlike: tuple[str, ...] = ()
+) -> str:
     """One problem for a terminal: the picture of its typed step scores.
 
     Control characters are shown as escapes, so that no text can control the terminal.
@@ -204,4 +222,5 @@ def render_scores(solution: Solution, scores: Sequence[StepScore], has_colour: b
         return f"{printable(solution.problem)}\n\nnot scored: {TOO_LONG if solution.steps else NO_STEP}"
     from pathfinder.pages.picture import as_text, picture_of  # only a picture needs the pages
 
-    return as_text(picture_of(solution.problem, scored_solution(solution, scores).steps), has_colour)
+    drawn = as_text(picture_of(solution.problem, scored_solution(solution, scores).steps), has_colour)
+    return f"{drawn}\n\n{printable(warning(unlike))}" if unlike else drawn

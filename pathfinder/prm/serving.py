@@ -11,7 +11,7 @@ import asyncio
 import re
 import socket
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress
 from typing import Annotated, Any, Literal
@@ -31,7 +31,7 @@ from pathfinder.pages.page import STYLE, escaped, template
 from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS, LEGEND, picture_of
 from pathfinder.prm.batching import Batcher, FullError, tokens_of
 from pathfinder.prm.gate import AGAIN, Bearer, Gate, Impatient, OwnHost
-from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_solution
+from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_solution, warning
 
 MOST_STEPS = 1024
 MOST_CHARACTERS = 8192
@@ -86,6 +86,7 @@ class ScoredOut(BaseModel):
     scored: Literal[True]
     steps: list[StepOut]
     first_error: Annotated[int | None, Field(description="Index of the first incorrect step, from 0; null: none is")]
+    unlike: Annotated[list[str], Field(description="Differences from all that a small model learnt from")]
 
 
 class UnscoredOut(BaseModel):
@@ -124,12 +125,13 @@ def make_app(
     most_tokens: int = 1 << 16,
     deadline_s: float = 300.0,
     token: str = "",
+    unlike: Callable[[Solution], tuple[str, ...]] = lambda _: (),
 ) -> FastAPI:
     """The application; ``model`` is the name that it reports.
 
     With ``is_local`` or ``names`` it answers only under the names of this machine and ``names``, and to no page of
     another origin (``OwnHost``). A request has at most ``most_tokens`` tokens (``tokens_of``) and ``deadline_s``
-    seconds. A ``token`` is asked of every client (``Bearer``).
+    seconds. A ``token`` is asked of every client (``Bearer``). ``unlike`` is the model's ``PRM.unlike``.
 
     Its routes raise ``HTTPException`` for a full queue (429), for solutions that cannot be scored (400, 422), and for
     those that are not scored in time (503).
@@ -166,7 +168,7 @@ def make_app(
             refused["failed"] += 1
             raise HTTPException(422, "a solution cannot be scored; shorten it or leave it out") from None
         return [
-            scored_solution(one, next(scores)) if fit else UnscoredSolution(one.problem, LONG_TEXT)
+            scored_solution(one, next(scores), unlike(one)) if fit else UnscoredSolution(one.problem, LONG_TEXT)
             for one, fit in zip(given, fits, strict=True)
         ]
 
@@ -281,9 +283,15 @@ def page(
 
 
 def verdict(scored: ScoredSolution | UnscoredSolution) -> str:
-    """The result in words: the first error, and the steps without an error that do not help."""
+    """The result in words: the first error, the steps without an error that do not help, and a warning."""
     if not scored.scored:
         return f"Not scored: the solution is {scored.reason}."
+    if scored.unlike:
+        return f"{_flagged(scored)} {warning(scored.unlike)}"
+    return _flagged(scored)
+
+
+def _flagged(scored: ScoredSolution) -> str:
     if scored.first_error is None:
         return "No step is flagged."
     wrong = [place for place, step in enumerate(scored.steps, start=1) if step.has_error]

@@ -82,7 +82,7 @@ work."""
 SOURCES_LICENCE = {"license": "other", "license_name": "as-the-sources"}
 DUTY = "Whoever uses the model must respect the licence of every source that went into it."
 _TOY = """\
-**This is a toy** of {weights:,} weights. A model of this size can learn simple, generated problems such as those of \
+**This is a toy** of {weights:,} weights. A model of this size can learn simple, generated problems, as in \
 the quickstart. Its scores on real problems mean nothing."""
 _OWN = """\
 A process reward model: it judges each step of a solution and gives the probability that the step deserves each label \

@@ -14,6 +14,7 @@ from pathfinder.core.hub import CARD
 from pathfinder.core.params import Train
 from pathfinder.core.records import USES
 from pathfinder.models.folders import MODEL_FILE
+from pathfinder.models.known import Known
 from pathfinder.models.model import DTYPES
 from pathfinder.models.tokens import save_tokenizer
 from pathfinder.training import metrics
@@ -35,10 +36,11 @@ def save_model(
     path: Path,
     learnt: Learnt | Given,
     sources: Mapping[str, int],
+    known: Known | None = None,
 ) -> None:
     """Write the trained network as a plain model folder, with ``pathfinder.json``, a card and a LoRA's adapter.
 
-    ``sources`` counts the labelled steps that it learnt from by source.
+    ``sources`` counts the labelled steps that it learnt from by source. ``known`` has their words, if they are few.
     """
     with atomic_folder(path) as folder:
         if settings.lora.rank:
@@ -57,6 +59,7 @@ def save_model(
             "tokens_added": tokens_added,
             "train": settings.model_dump(),
             **({"data": learnt.facts()} if isinstance(learnt, Given) else {}),
+            **({"known": known.as_json()} if known else {}),
         }
         write_json(folder / MODEL_FILE, description)
         weights = sum(parameter.numel() for parameter in network.parameters())

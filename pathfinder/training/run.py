@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from pathfinder.core.hub import HubModel
 from pathfinder.core.params import Train
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.models import folders, launch, model
+from pathfinder.models.known import Known
 from pathfinder.training import metrics, outcome, stored, trainer
 from pathfinder.training.card import Given, Learnt
 from pathfinder.training.examples import Example, read_examples
@@ -48,11 +49,12 @@ class Trained:
     """The tokens of each record that is longer than the model's positions."""
     rows: list[dict[str, float]]
     throughput: dict[str, float]
+    known: Known | None
 
     def save(self, settings: Train, path: Path, learnt: Learnt | Given) -> None:
         """Write the model folder ``path``."""
         parts = self.network, self.tokenizer, self.prompter, settings, self.tokens_added
-        outcome.save_model(*parts, path, learnt, self.figures.sources)
+        outcome.save_model(*parts, path, learnt, self.figures.sources, self.known)
 
 
 def train(
@@ -73,6 +75,7 @@ def train(
         progress / "examples", is_first, lambda: _examples(trees(), settings, prompter, positions(files), listed)
     )
     learn, test, left_out = sets["learn"], sets["test"], about.pop("left_out")
+    known = Known.of_json(about.pop("known"), str(progress))
     network, added = load_network(files, tokenizer, settings)
     curve = test[:: -(-len(test) // _CURVE_TREES) or 1]
     fitted = trainer.fit(network, prompter, learn, settings, progress, curve)
@@ -87,7 +90,8 @@ def train(
     if not is_first:
         return None
     figures = outcome.figures(learn, test, fitted.rows, test_labels=held_out, **about)
-    return Trained(network, tokenizer, prompter, added, learn, test, figures, left_out, fitted.rows, fitted.throughput)
+    shown = fitted.rows, fitted.throughput, known
+    return Trained(network, tokenizer, prompter, added, learn, test, figures, left_out, *shown)
 
 
 def _examples(
@@ -111,7 +115,8 @@ def _examples(
         str(source): mixes.records_of(part) for (source,), part in learn_trees.group_by("source", maintain_order=True)
     }
     about = {"sources": sources, "too_long_records": len(too_long), "too_long": dict(list(too_long.items())[:_NAMED])}
-    about["left_out"] = too_long
+    known = Known.of(_texts(learn_trees))
+    about |= {"left_out": too_long, "known": known and known.as_json()}
     if too_long:
         longest = max(too_long, key=lambda name: too_long[name])
         print(
@@ -120,6 +125,12 @@ def _examples(
             file=sys.stderr,
         )
     return {"learn": learn, "test": test}, about
+
+
+def _texts(trees: pl.DataFrame) -> Iterator[str]:
+    """The problems and steps of trees, one tree in memory at a time."""
+    for problem, steps, branches in trees.select("problem", "steps", "branches").iter_rows():
+        yield "\n".join([problem, *steps, *(branch["step"] for branch in branches)])
 
 
 def base_of(base: folders.OpenedModel) -> HubModel | dict[str, str]:

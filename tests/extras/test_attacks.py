@@ -27,7 +27,7 @@ from extras.experiment.attacks import (
 )
 from extras.experiment.material import KINDS
 from ground.io import write_json
-from pathfinder.core.steps import RoundScorer, Solution, StepScore
+from pathfinder.core.steps import PRM, RoundScorer, Solution, StepScore
 from pathfinder.engines.generate import Generator
 from pathfinder.pages.page import markdown_table
 from world import tiny
@@ -38,7 +38,7 @@ from world.story import WORLDS, read_story
 WIDE = WORLDS["wide"]
 
 
-class Oracle:
+class Oracle(PRM):
     """A PRM that knows the truth; quality is low for steps that do not help."""
 
     def score(

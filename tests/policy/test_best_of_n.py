@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from pathfinder.benchmarks.splits import steps_of
 from pathfinder.core.params import Report
-from pathfinder.core.steps import RoundScorer, Solution, StepScore
+from pathfinder.core.steps import PRM, RoundScorer, Solution, StepScore
 from pathfinder.policy.best_of_n import best_of_n, score_samples
 from pathfinder.policy.choosing import BEST, RULES, SCORES, choose
 
 REPORT = Report(bootstrap_samples=50, seed=1)
 
 
-class Scripted:
+class Scripted(PRM):
     """A PRM whose reward of a step is the number that the step starts with."""
 
     def __init__(self) -> None:

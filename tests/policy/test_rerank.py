@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from ground.io import DataError
 from pathfinder.benchmarks.given import read_given
 from pathfinder.cli import app
-from pathfinder.core.steps import RoundScorer, Solution, StepScore
+from pathfinder.core.steps import PRM, RoundScorer, Solution, StepScore
 from pathfinder.policy.choosing import RULES, SCORES, WEIGHTED
 from pathfinder.policy.rerank import read_candidates, reranked
 from tests.prm.test_scoring import save_prm
@@ -22,7 +22,7 @@ from tests.prm.test_scoring import save_prm
 WEIGHTED_RULES = [rule for rule, (way, _) in RULES.items() if way == WEIGHTED]
 
 
-class Rewards:
+class Rewards(PRM):
     """Gives each step the number that it is, in tenths; a step "long" has no scores."""
 
     def score(

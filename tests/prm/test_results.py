@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,7 +147,11 @@ def test_an_error_and_a_step_that_does_not_help_are_said_apart() -> None:
         (0.9, 0.2, 0.2),
         (0.1, 0.05, None),
     ]
-    assert verdict(scored) == "The first incorrect step is step 3. Without an error, but not useful: step 2."
+    said = "The first incorrect step is step 3. Without an error, but not useful: step 2."
+    assert verdict(scored) == said
+    assert verdict(replace(scored, unlike=("a number above 9",))) == (
+        f"{said} These scores mean little: the solution is unlike all that the model learnt from (a number above 9)."
+    )
     assert [row.badges for row in picture_of("p", scored.steps).rows][1:] == [
         ("not useful",),
         ("first error", "math error"),

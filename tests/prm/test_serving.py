@@ -22,6 +22,7 @@ import pytest
 
 from ground.io import DataError
 from pathfinder.core.steps import Solution, StepScore
+from pathfinder.demo import MODEL
 from pathfinder.models.folders import open_model
 from pathfinder.prm.batching import Batcher, FullError, tokens_of
 from pathfinder.prm.gate import is_own
@@ -64,7 +65,7 @@ def test_an_unscored_solution_cannot_pass_for_a_correct_one(
     answer = httpx.post(f"{server[0]}v1/score", json={"solutions": [long, *ONE["solutions"]]})
     unscored, scored = answer.json()["solutions"]
     assert unscored == {"scored": False, "reason": reason}
-    assert set(scored) == {"scored", "steps", "first_error"}
+    assert set(scored) == {"scored", "steps", "first_error", "unlike"}
     assert scored["scored"] is True
     text = "\n\n".join([step] * steps)
     page = httpx.post(server[0], data={"problem": PROBLEM, "steps": text})
@@ -303,8 +304,8 @@ def test_a_full_server_answers_429(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("warm_starts")
-def test_the_command_serves_and_refuses_a_taken_port(folder: Path) -> None:
-    command = [sys.executable, "-c", "from pathfinder.cli import main; main()", "serve", str(folder), "--port"]
+def test_the_command_serves_and_refuses_a_taken_port() -> None:
+    command = [sys.executable, "-c", "from pathfinder.cli import main; main()", "serve", str(MODEL), "--port"]
     with listening("127.0.0.1", 0) as (_, address):
         port = address.rpartition(":")[2].strip("/")
         taken = subprocess.run([*command, port], capture_output=True, text=True)
@@ -322,6 +323,9 @@ def test_the_command_serves_and_refuses_a_taken_port(folder: Path) -> None:
                     break
                 except httpx.ConnectError:
                     time.sleep(0.1)
-            assert len(httpx.post(f"{found}v1/score", json=ONE, timeout=60).json()["solutions"]) == 1
+            (scored,) = httpx.post(f"{found}v1/score", json=ONE, timeout=60).json()["solutions"]
+            assert scored["unlike"] == ["unknown words or signs: <, >, _, end, extra and 3 more"]
+            page = httpx.post(found, data={"problem": PROBLEM, "steps": STEPS[0]}, timeout=60).text
+            assert "unlike all that the model learnt from (unknown words or signs: &lt;, &gt;, _, " in page
         finally:
             process.terminate()

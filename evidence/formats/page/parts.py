@@ -77,7 +77,7 @@ class Part:
 class SourceFile:
     """A file of a source: its path, its entry in the manifest, how many of its lines became rows, and the first ones.
 
-    Of each line, there is the id and the start of the text.
+    A row has the id and the start of the text of its line.
     """
 
     path: str
