@@ -3,7 +3,7 @@
 It is written to ``RECORDS/<stage>/<sha256 of the file>.json`` after the stage succeeds, with a signed
 statement (``.dsse``) and, for a model, its signature (``.sig``), and entered in the ledger. The name reveals any later
 edit. It is not a DVC out because it contains times. A stage that is started a second time in the same folder, by DVC or
-by hand, says who runs it.
+by hand, says who runs it. A stage that runs any program has the command ``python -m evidence record -- COMMAND``.
 """
 
 from __future__ import annotations
@@ -48,6 +48,8 @@ from ground.settings import read_yaml
 
 RECORDING = f"{PREFIX}RECORDING"
 """Set while a stage is recorded, so that the processes it starts do not record it again."""
+_DVC_STAGE = "DVC_STAGE"
+"""The stage that DVC runs, in the environment of its command."""
 
 
 @contextmanager
@@ -192,10 +194,6 @@ def only_one(cmd: str) -> Iterator[None]:
             yield
         finally:
             handle.truncate(0)
-
-
-_DVC_STAGE = "DVC_STAGE"
-"""The stage that DVC runs, in the environment of its command."""
 
 
 def record_command(words: Sequence[str]) -> None:

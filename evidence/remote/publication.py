@@ -25,6 +25,23 @@ from ground.io import DataError, TransientError, parse_json, read_json, sha256_f
 from ground.remote import Store, open_store
 from ground.settings import read_yaml
 
+_COMMIT_ATTEMPTS = 20
+_PROBE_S = 3600.0
+"""The age in seconds at which the objects of a race are leftovers of a killed writer: no race takes so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One entry of a store's log: its number from 1, and the manifest's sha256.
+
+    ``exclusive`` is False if the store cannot create objects exclusively, so that a simultaneous writer could overwrite
+    the entry.
+    """
+
+    number: int
+    manifest: str
+    exclusive: bool
+
 
 def publish(root: Path, address: str, stages: Collection[str] | None = None, endpoint: str = "") -> Commit:
     """Append a manifest of the current lock to the log of a remote, sign the entry, and add the records.
@@ -130,24 +147,6 @@ def _lock(root: Path, stages: Collection[str] | None) -> bytes:
     content = read_yaml(root / MAIN_LOCK)
     kept = {name: entry for name, entry in content["stages"].items() if name in stages}
     return yaml.safe_dump(content | {"stages": kept}, sort_keys=False, allow_unicode=True).encode()
-
-
-_COMMIT_ATTEMPTS = 20
-_PROBE_S = 3600.0
-"""The age in seconds at which the objects of a race are leftovers of a killed writer: no race takes so long."""
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """One entry of a store's log: its number from 1, and the manifest's sha256.
-
-    ``exclusive`` is False if the store cannot create objects exclusively, so that a simultaneous writer could overwrite
-    the entry.
-    """
-
-    number: int
-    manifest: str
-    exclusive: bool
 
 
 def creates_exclusively(store: Store, rounds: int = 4, writers: int = 6) -> bool:

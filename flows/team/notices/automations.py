@@ -26,6 +26,7 @@ from flows.team.notices.notice import EVENT
 from ground.io import DataError
 
 TAG = "pathfinder"
+BLOCK = "pathfinder-notices"
 HEARTBEAT = "prefect.flow-run.heartbeat"
 LOST_AFTER_S = 3 * server.HEARTBEAT_S
 CANCELED_AFTER_S = 90
@@ -53,6 +54,34 @@ _REMEDIES = {
     "crashed": "check the worker's machine; the next run resumes from journal and checkpoints",
     "has not started": "check that a worker serves the work pool, and that no other run holds its slots",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A block that the server sends with; a webhook gets JSON, every other block a subject and a text."""
+
+    block: UUID
+    is_webhook: bool
+
+
+def target(name: str) -> Target:
+    """The block ``name``, such as ``slack-webhook/team``; an address gets or updates a webhook block of its own.
+
+    Raises ``DataError`` if the server has no such block, or the block sends no messages.
+    """
+    if "://" in name:
+        webhook = Webhook(url=name, headers={"Content-Type": "application/json"})
+        return Target(UUID(str(webhook.save(BLOCK, overwrite=True))), True)
+    try:
+        block = cast(Block, Block.load(name))
+    except ValueError as error:
+        raise DataError(
+            f"{name}: the Prefect server has no such block; create it on the server's page, and name it as TYPE/NAME, "
+            "for example slack-webhook/team"
+        ) from error
+    if not isinstance(block, Webhook) and "notify" not in block.get_block_capabilities():
+        raise DataError(f"{name}: sends no messages; name a block for notifications or a webhook")
+    return Target(UUID(str(block._block_document_id)), isinstance(block, Webhook))
 
 
 def watch(client: SyncPrefectClient) -> None:
@@ -157,34 +186,3 @@ def _remove(client: SyncPrefectClient, beginning: str) -> None:
     for found in client.read_automations():
         if found.name.startswith(beginning):
             client.delete_automation(found.id)
-
-
-BLOCK = "pathfinder-notices"
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A block that the server sends with; a webhook gets JSON, every other block a subject and a text."""
-
-    block: UUID
-    is_webhook: bool
-
-
-def target(name: str) -> Target:
-    """The block ``name``, such as ``slack-webhook/team``; an address gets or updates a webhook block of its own.
-
-    Raises ``DataError`` if the server has no such block, or the block sends no messages.
-    """
-    if "://" in name:
-        webhook = Webhook(url=name, headers={"Content-Type": "application/json"})
-        return Target(UUID(str(webhook.save(BLOCK, overwrite=True))), True)
-    try:
-        block = cast(Block, Block.load(name))
-    except ValueError as error:
-        raise DataError(
-            f"{name}: the Prefect server has no such block; create it on the server's page, and name it as TYPE/NAME, "
-            "for example slack-webhook/team"
-        ) from error
-    if not isinstance(block, Webhook) and "notify" not in block.get_block_capabilities():
-        raise DataError(f"{name}: sends no messages; name a block for notifications or a webhook")
-    return Target(UUID(str(block._block_document_id)), isinstance(block, Webhook))
