@@ -1,4 +1,4 @@
-"""The picture of typed step scores: one content, drawn as text for a terminal, as SVG, and by the page's template.
+"""The picture of typed step scores: one content, drawn as text for a terminal and by the page's template.
 
 Per step: its text, the probability of no error of each kind, the reward, and what is wrong with it.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Protocol
 
 from ground.text import printable
@@ -25,11 +24,6 @@ LEGEND = (
 )
 _COLOURS = {"wrong": "\x1b[31m", "right": "\x1b[32m", "dim": "\x1b[2m"}
 _PLAIN = "\x1b[0m"
-_STYLE = """text{font:15px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#1b1f24}
-.dim{fill:#57606a;font-size:13px}.low{fill:#b42318;font-weight:700}.line{stroke:#d0d7de}.edge{fill:#1b7f4b}.edge.bad,.first{fill:#b42318}
-@media (prefers-color-scheme:dark){text{fill:#e6e9ee}.dim{fill:#a3adb9}.low,.first{fill:#ff8a7d}.line{stroke:#3a424d}
-.edge{fill:#6fd69b}.edge.bad{fill:#ff8a7d}}"""
-_RIGHT, _COLUMN, _ROW, _TOP = 650, 100, 34, 92
 EXAMPLE_PROBLEM = "Eve has 7 apples.\n1) Eve finds 6.\n2) Eve uses 5.\n3) Eve sells 2.\nHow many apples does Eve have?"
 EXAMPLE_STEPS = (
     "1) finds 6, so 7 + 6 = 13 apples.",
@@ -151,29 +145,3 @@ def as_text(picture: Picture, has_colour: bool = False) -> str:
         verdict = dyed(", ".join(row.badges), "wrong") if row.is_wrong else dyed(", ".join(row.badges) or "ok", "right")
         lines += [*above, "  ".join([f"{last:{width}}", *cells, verdict])]
     return "\n".join(lines)
-
-
-def as_svg(picture: Picture, legend: str = LEGEND) -> str:
-    """The picture as a file of its own, which follows the reader's light or dark theme."""
-    places = [_RIGHT - _COLUMN * back for back in range(len(picture.columns))][::-1]
-    height = _TOP + _ROW * len(picture.rows) + 40
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 880 {height}" role="img">',
-        "<title>Typed scores of the steps of a solution</title>",
-        f"<style>{_STYLE}</style>",
-        _text(16, 24, " ".join(picture.problem.split()), 'class="dim"'),
-        *(_text(x, 64, name, 'class="dim" text-anchor="end"') for x, name in zip(places, picture.columns, strict=True)),
-        '<line x1="8" y1="74" x2="872" y2="74" class="line"/>',
-    ]
-    for place, row in enumerate(picture.rows):
-        y = _TOP + _ROW * place
-        parts.append(f'<rect x="8" y="{y - 12}" width="4" height="24" rx="2" class="edge{" bad" * row.is_wrong}"/>')
-        parts.append(_text(22, y + 5, row.text))
-        for x, figure in zip(places, row.figures, strict=True):
-            parts.append(_text(x, y + 5, shown(figure), 'text-anchor="end"' + ' class="low"' * is_low(figure)))
-        parts += [_text(_RIGHT + 18, y + 5, ", ".join(row.badges), 'class="first"')] if row.badges else []
-    return "\n".join([*parts, _text(16, height - 14, legend, 'class="dim"'), "</svg>"]) + "\n"
-
-
-def _text(x: float, y: float, text: str, attributes: str = "") -> str:
-    return f'<text x="{x}" y="{y}"{" " * bool(attributes)}{attributes}>{escape(printable(text))}</text>'

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
+from docs.tools.picture import as_svg
 from pathfinder.pages.page import Page, Section, to_html, to_markdown
-from pathfinder.pages.picture import as_svg, as_text, picture_of
+from pathfinder.pages.picture import as_text, picture_of
 from pathfinder.prm.results import ScoredStep
 
 STEPS = (

@@ -11,6 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from docs.tools.picture import as_svg
 from flows.terminal import metrics_table
 from ground import io
 from ground.text import printable
@@ -19,7 +20,7 @@ from pathfinder.core.steps import Solution, StepScore
 from pathfinder.engines.journal import Journal
 from pathfinder.models.tokens import neutralise
 from pathfinder.pages.page import as_markdown_text, escaped
-from pathfinder.pages.picture import as_svg, picture_of
+from pathfinder.pages.picture import picture_of
 from pathfinder.prm.results import prediction, render_scores, score_row, scored_solution
 
 TEXTS = {
