@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from evidence.formats.export import Format
+from evidence.formats import Format
 from evidence.verbs import completion
 from evidence.verbs.elsewhere import rooted
 from ground.io import DataError, PathfinderError
@@ -270,7 +270,7 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write the records in a format of other tools; the same records give the same bytes."""
-    from evidence.formats.export import exported
+    from evidence.formats import exported
     from evidence.formats.lineage import read_lineage
     from evidence.verbs.targets import at as at_revision
     from ground.io import write_text

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from evidence.formats import exported
 from evidence.formats.crate import crate
-from evidence.formats.export import exported
 from evidence.formats.lineage import Lineage
 from tests.evidence.formats.conftest import IMAGE
 from tests.evidence.formats.questions import QUESTIONS

@@ -17,11 +17,10 @@ from openlineage.client.serde import Serde
 from typer.testing import CliRunner
 
 from evidence.__main__ import app
-from evidence.formats import documentation
+from evidence.formats import Format, documentation, exported
 from evidence.formats.bom import bom
 from evidence.formats.crate import crate
 from evidence.formats.descriptions import card, croissant
-from evidence.formats.export import Format, exported
 from evidence.formats.lineage import Lineage, read_lineage
 from evidence.formats.openlineage import events
 from ground.io import DataError
