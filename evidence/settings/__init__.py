@@ -135,7 +135,7 @@ def read_settings(*folders: Path) -> Settings:
     return Settings()
 
 
-SETTINGS = read_settings(Path(), *([] if Path("dvc.yaml").exists() else [Path(__file__).resolve().parents[1]]))
+SETTINGS = read_settings(Path(), *([] if Path("dvc.yaml").exists() else [Path(__file__).resolve().parents[2]]))
 STATE = Path(f".{SETTINGS.name}")
 """The folder for records and for what this machine remembers."""
 PREFIX = f"{SETTINGS.name.upper()}_"
