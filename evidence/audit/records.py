@@ -34,7 +34,7 @@ from evidence.settings import FILE
 from ground.io import DataError, parse_json, sha256_file, sha256_of
 
 _AGREE: set[tuple[str, str]] = set()
-"""The sha256 of records, each with that of a statement that says the same: remotes have copies of both."""
+"""Pairs of sha256: a record, and a statement that says the same. Remotes have copies of both."""
 
 
 def witness(stage: Locked, records: list[Record], workspace: Workspace, keys: Mapping[str, bytes]) -> Record | None:

@@ -1,7 +1,7 @@
 """The fates of some records, the mixes, runs and models that used them, and the figures that depend on them.
 
 A figure depends on a record in one of two ways. It may contain it: as a count of a stage that read it, or in the loss
-of a run that used it. All others depend on it through the training alone, as one of thousands of records. A record that
+of a run that used it. All others depend on it only through the training, as one of thousands of records. A record that
 no run used has changed no model. Held-out records change none either; the held-out losses and accuracies contain them.
 """
 
@@ -177,7 +177,7 @@ def figures_of(runs: Sequence[str], root: Path, counted: Counted, held_out: Iter
     """The figures of the report that depend on records which these runs used, in the report's order.
 
     Each has its pointer, the runs, and how it depends on the records: "contents" if it is a count, or the loss of a run
-    that used them or, for ``held_out`` records, of those runs; "training" if it depends on them through a model alone.
+    that used them or, for ``held_out`` records, of those runs; "training" if it depends on them only through a model.
     A run's files have its name, so the origins of a figure tell which runs it depends on. Empty without a report.
     """
     if not (root / TABLES).exists():

@@ -1,4 +1,4 @@
-"""What runs on other machines demand of this one's results, if infra/resources.yaml sends stages to pools."""
+"""Check what runs on other machines demand of this one's results, if infra/resources.yaml sends stages to pools."""
 
 from __future__ import annotations
 
