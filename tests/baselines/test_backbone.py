@@ -38,7 +38,7 @@ def test_wrong_folders_are_refused(folders: dict[str, Path], tmp_path: Path) -> 
         score("skywork", folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"model_type": "gpt2"}))
-    with pytest.raises(DataError, match="model type 'gpt2'; expected one of qwen2, mistral, llama"):
+    with pytest.raises(DataError, match="model type 'gpt2'; expected one of qwen2, qwen3, mistral, llama"):
         score("skywork", folder)
 
 
