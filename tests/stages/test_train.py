@@ -81,7 +81,9 @@ def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project: Calla
     assert sha256_file(whole / "artifacts/train/train.parquet") in card
     assert "      prm800k: 108\n" in card
     solution = Solution("s", "P", ("a",))
-    scores = Scorer(open_model(whole / "models/full")).score([solution])
+    scorer = Scorer(open_model(whole / "models/full"))
+    assert scorer.unlike(Solution("s", "P", ("A zebra.",))) == ("unknown words or signs: ., a, p, zebra",)
+    scores = scorer.score([solution])
     assert 0 <= scores[0][0].reward <= 1
     (whole / "models/full/README.md").unlink()
     assert Scorer(open_model(whole / "models/full")).score([solution]) == scores

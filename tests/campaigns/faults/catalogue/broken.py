@@ -179,4 +179,12 @@ SMALL = (
         '    if source == "standard input":',
         f"{CLI}::test_grade_prints_the_row_of_a_benchmark",
     ),
+    Fault(
+        "unlike",
+        "a solution of another world is scored without a word",
+        "pathfinder/training/outcome.py",
+        '            **({"known": known.as_json()} if known else {}),',
+        "",
+        "tests/stages/test_train.py::test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one",
+    ),
 )
