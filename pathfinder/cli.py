@@ -104,11 +104,11 @@ Columns = Annotated[
 Problems = Annotated[str, typer.Option(help="The input file of a batch, if FILE holds its answers (custom_id).")]
 
 
-def given_in(file: str, split: Any, columns: str, problems: str) -> Given:
+def given_in(file: str, split: Any, columns: str, problems: str, has_candidates: bool = False) -> Given:
     """The solutions of a file; a line on standard error says how they were read if there was a choice."""
     from pathfinder.benchmarks.given import read_given
 
-    given = read_given(file, split, columns, problems)
+    given = read_given(file, split, columns, problems, has_candidates)
     if given.note:
         typer.echo(printable(given.note), err=True)
     return given
@@ -219,7 +219,7 @@ def rerank(
     from pathfinder.baselines.named import open_named
     from pathfinder.policy.rerank import read_candidates, reranked
 
-    given = read_candidates(given_in(file, split, columns, problems))
+    given = read_candidates(given_in(file, split, columns, problems, has_candidates=True))
     with (
         open_named(model, revision, dtype, system=system) as prm,
         Progress("rerank", len(given), "problems") as progress,

@@ -9,7 +9,17 @@ from typing import Any
 
 from ground.io import DataError
 from pathfinder.benchmarks.containers import rows_of
-from pathfinder.benchmarks.layouts import BATCH, COLUMNS, LAYOUTS, LM_EVAL, PLAIN, Layout, Row, WrongError
+from pathfinder.benchmarks.layouts import (
+    BATCH,
+    CANDIDATES,
+    COLUMNS,
+    LAYOUTS,
+    LM_EVAL,
+    PLAIN,
+    Layout,
+    Row,
+    WrongError,
+)
 from pathfinder.benchmarks.splits import SAID, Split, split_known, split_steps
 from pathfinder.core.prompts import STEP_SEPARATOR
 
@@ -59,12 +69,15 @@ class Given:
         return (one for row in self.rows for one in row.each())
 
 
-def read_given(source: str, split: Split = "auto", columns: str = "", problems: str = "") -> Given:
+def read_given(
+    source: str, split: Split = "auto", columns: str = "", problems: str = "", has_candidates: bool = False
+) -> Given:
     """Read the solutions of a file, of standard input for ``-`` or of a data set of the Hub, in any of ``LAYOUTS``.
 
     A text has blank lines between the problem and its steps. A row without an id has its number. ``columns`` names
     the fields where they have other names (``problem=question,steps=cot``; ``doc.query`` is a field of a field, and
     ``resps.0`` the first item of a list). ``problems`` is the input file of a batch, whose answers ``source`` has.
+    With ``has_candidates``, rows that have solutions are candidates, whatever other fields they have.
     Raises ``DataError`` with file and row for a row without the layout of the first one, and for a bad value.
     """
     names = _named(columns)
@@ -72,7 +85,8 @@ def read_given(source: str, split: Split = "auto", columns: str = "", problems: 
     if isinstance(rows, str):
         return Given(name, "text", [_text_row(name, rows, split)])
     questions = _questions(problems) if problems else {}
-    reader = _Reader(split, COLUMNS if names else BATCH if problems else None)
+    known = (COLUMNS,) if names else sorted(LAYOUTS, key=lambda each: each.name != CANDIDATES or not has_candidates)
+    reader = _Reader(split, known, COLUMNS if names else BATCH if problems else None)
     for at, row in rows:
         if names:
             row = {key: row["id"] for key in ("id",) if key in row} | {to: _at_path(at, row, names[to]) for to in names}
@@ -97,15 +111,15 @@ def _text_row(name: str, text: str, split: Split) -> GivenRow:
 class _Reader:
     """Turns the rows of one file into solutions, and counts how their texts were split."""
 
-    def __init__(self, split: Split, layout: Layout | None) -> None:
+    def __init__(self, split: Split, known: Sequence[Layout], layout: Layout | None) -> None:
         self.rows: list[GivenRow] = []
-        self._split, self._layout, self._ways = split, layout, Counter[str]()
+        self._split, self._known, self._layout, self._ways = split, known, layout, Counter[str]()
         self._answered: dict[str, Row] = {}
         self._left_out = 0
 
     def add(self, at: str, row: Any) -> None:
         """Read a row. Raises ``DataError`` for a row without the layout of the first one, and for a bad value."""
-        self._layout = layout = _layout_of(at, row, self._layout)
+        self._layout = layout = _layout_of(at, row, self._known, self._layout)
         try:
             taken = layout.take(row)
         except WrongError as error:
@@ -145,9 +159,8 @@ class _Reader:
         return f"read as {layout.name} ({', '.join(layout.fields)}){split}{left}"
 
 
-def _layout_of(at: str, row: Any, before: Layout | None) -> Layout:
+def _layout_of(at: str, row: Any, known: Sequence[Layout], before: Layout | None) -> Layout:
     """The layout of a row, which must equal the layout of the rows before it."""
-    known = (COLUMNS,) if before is COLUMNS else LAYOUTS
     layout = next((each for each in known if isinstance(row, dict) and each.fits(row)), None)
     if layout is not None and before in (None, layout):
         return layout

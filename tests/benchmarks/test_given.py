@@ -195,6 +195,13 @@ def test_several_solutions_of_a_row_have_names_of_their_own(tmp_path: Path) -> N
     assert ids(ROWS["PRMBench"]) == ["circular_7"]
 
 
+def test_who_asks_for_candidates_gets_the_solutions_of_a_row_with_steps(tmp_path: Path) -> None:
+    file = tmp_path / "both.jsonl"
+    file.write_text(json.dumps({"problem": PROBLEM, "steps": STEPS, "solutions": [STEPS, OTHER]}))
+    assert [len(row.solutions) for row in read_given(str(file)).rows] == [1]
+    assert [len(row.solutions) for row in read_given(str(file), has_candidates=True).rows] == [2]
+
+
 def test_the_labels_of_a_row_are_given_with_its_steps(tmp_path: Path) -> None:
     for name in ("stepwise supervision", "Math-Shepherd"):
         (one,) = read(tmp_path, ROWS[name])
