@@ -322,7 +322,10 @@ def open_store(url: str, endpoint: str = "") -> Store:
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme == "file":
-        return _FolderStore(Path(rest if separator else url))
+        folder = Path(rest if separator else url)
+        if folder.exists() and not folder.is_dir():
+            raise DataError(f"{url}: not a folder; name a folder, which may be new, or a bucket")
+        return _FolderStore(folder)
     if (kind := kind_of(url)) is None or not rest.strip("/"):
         known = ", ".join(f"{name}://bucket/prefix" for name in KINDS)
         raise DataError(f"{url}: unknown kind of store; expected {known} or file:///folder")

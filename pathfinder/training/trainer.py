@@ -193,7 +193,7 @@ class _TreeTrainer(Trainer):
                     names = textwrap.shorten(", ".join(example.name for example in group), 100, placeholder=" …")
                     raise DataError(
                         f"the loss is {loss.item()} at optimiser step {self.state.global_step + 1} (trees {names}); "
-                        "lower train.learning_rate or look at these trees"
+                        "lower the learning rate or look at these trees"
                     )
                 self.accelerator.backward(loss)
             loss_sum += loss.detach()
@@ -224,7 +224,7 @@ class _TreeTrainer(Trainer):
         norm = float(logs.get("grad_norm", 0.0))
         if not math.isfinite(norm):
             raise DataError(
-                f"the gradient's norm is {norm} at optimiser step {self.state.global_step}; lower train.learning_rate"
+                f"the gradient's norm is {norm} at optimiser step {self.state.global_step}; lower the learning rate"
             )
         super().log({**logs, **self._accuracies, **self._held_out()} if "loss" in logs else logs, start_time)
 

@@ -140,6 +140,14 @@ def test_other_addresses_are_refused(url: str) -> None:
         open_store(url)
 
 
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_a_file_is_no_folder(tmp_path: Path, scheme: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="/file: not a folder; name a folder, which may be new"):
+        open_store(f"{scheme}{tmp_path}/file")
+    assert open_store(f"{scheme}{tmp_path}/new").keys() == []
+
+
 def test_no_answer_is_transient_and_no_credentials_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(ENDPOINT, "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
