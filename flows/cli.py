@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from evidence.verbs import completion
-from ground.command import PIPELINE, PIPELINE_VERBS, Verbs
-from ground.show import AsJson, offered, show
+from ground.show import PIPELINE, PIPELINE_VERBS, AsJson, Verbs, offered, show
 
 if TYPE_CHECKING:
     from pathfinder.planning.plan_text import Table

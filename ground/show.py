@@ -1,4 +1,4 @@
-"""The one way in which a verb prints its result: a JSON value, as JSON or as text that is safe on any terminal.
+"""What all verbs share: their group, and the one way to print a result, as JSON or as text safe on any terminal.
 
 docs/commands.md lists the keys of each verb.
 """
@@ -7,15 +7,27 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from ground.text import has_colour, printable
+from ground.text import errors_without_traceback, has_colour, printable
 
+PIPELINE = "Pipeline (inside a clone)"
+"""The panel of the verbs below in the help."""
+PIPELINE_VERBS = {
+    "run": "Run the pipeline of the active profile and print the results.",
+    "plan": "Show which stages would run and why, or how much memory their models need.",
+    "profile": "List the profiles, or write the params.yaml of one.",
+    "pull": "Restore a published run from the remote, after its signed log was verified.",
+}
+"""Verbs of ``flows/cli.py``, which exists only in a clone of the project, and their help texts."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (keys: docs/commands.md).")]
 """The option ``--json`` of every verb: annotate a parameter ``as_json`` with it."""
 AsJsonLines = Annotated[bool, typer.Option("--json", help="Print JSON Lines, as by default (keys: docs/commands.md).")]
@@ -115,3 +127,26 @@ def _entry(head: str, value: Any, indent: str, step: str, colour: bool) -> Itera
         yield from _lines(value, indent + step, colour)
     else:
         yield f"{indent}{head} {printable(text)}"
+
+
+class Verbs(TyperGroup):
+    """Verbs whose errors are printed without a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the verb."""
+        with errors_without_traceback(), flushed():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def flushed() -> Iterator[None]:
+    """Flush standard output at the end of the block, where a failure is still reported like any other error."""
+    try:
+        yield
+    finally:
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python fails again when it ends
+            error.filename = "standard output"
+            raise

@@ -18,8 +18,8 @@ _WHERE = {
     "TransientError": "ground.io",
     "UnscoredSolution": "pathfinder.prm.results",
     "open_prm": "pathfinder.baselines.opening",
-    "read_given": "pathfinder.benchmarks.given",
-    "split_steps": "pathfinder.benchmarks.splits",
+    "read_given": "pathfinder.core.given",
+    "split_steps": "pathfinder.core.layouts",
 }
 __all__ = [
     "PRM",

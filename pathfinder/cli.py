@@ -14,15 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from typer.main import get_group
 
-from ground.command import PIPELINE, PIPELINE_VERBS, Verbs, flushed
 from ground.io import DataError
-from ground.show import AsJson, AsJsonLines, show, show_row
+from ground.show import PIPELINE, PIPELINE_VERBS, AsJson, AsJsonLines, Verbs, flushed, show, show_row
 from ground.text import errors_without_traceback, has_colour, printable
 from pathfinder.bench import Precision, Revision, System, bench
-from pathfinder.train import train
 
 if TYPE_CHECKING:
-    from pathfinder.benchmarks.given import Given
+    from pathfinder.core.given import Given
 
 BENCHMARKS = "PRMs and benchmarks"
 
@@ -36,14 +34,14 @@ class AllVerbs(Verbs):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A verb of the method or, if it has none of this name, of another wing."""
         if cmd_name not in self.commands:
-            self._join(*other_wings())
+            self._join(training(), *other_wings())
         if cmd_name not in self.commands:
             self._join(pipeline_verbs(Path.cwd()))
         return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of all verbs."""
-        self._join(*other_wings(), pipeline_verbs(Path.cwd()))
+        self._join(training(), *other_wings(), pipeline_verbs(Path.cwd()))
         return super().list_commands(ctx)
 
     def _join(self, *wings: typer.Typer) -> None:
@@ -106,7 +104,7 @@ Problems = Annotated[str, typer.Option(help="The input file of a batch, if FILE 
 
 def given_in(file: str, split: Any, columns: str, problems: str, has_candidates: bool = False) -> Given:
     """The solutions of a file; a line on standard error says how they were read if there was a choice."""
-    from pathfinder.benchmarks.given import read_given
+    from pathfinder.core.given import read_given
 
     given = read_given(file, split, columns, problems, has_candidates)
     if given.note:
@@ -276,7 +274,6 @@ def serve(
 
 
 app.command(rich_help_panel=BENCHMARKS)(bench)
-app.command(rich_help_panel=BENCHMARKS)(train)
 
 
 @app.command(rich_help_panel=BENCHMARKS)
@@ -309,6 +306,15 @@ def grade(
 
 def _folder(data: Path | None, benchmark: str) -> Path:
     return data or Path("artifacts/raw") / benchmark
+
+
+def training() -> typer.Typer:
+    """The verb ``train``."""
+    from pathfinder.train import train
+
+    verbs = typer.Typer()
+    verbs.command(rich_help_panel=BENCHMARKS)(train)
+    return verbs
 
 
 def other_wings() -> Iterator[typer.Typer]:

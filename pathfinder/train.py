@@ -15,7 +15,6 @@ from ground import io
 from ground.show import AsJson, aligned, show
 from pathfinder.bench import Revision
 from pathfinder.models.folders import MODEL_FILE
-from pathfinder.models.launch import launched
 
 if TYPE_CHECKING:
     from pathfinder.core.params import Train
@@ -120,6 +119,8 @@ def _refuse(out: Path) -> None:
     """Raise for options that no data can repair."""
     if find_spec("accelerate") is None:  # named before a module that several extras install
         raise ModuleNotFoundError(name="accelerate")
+    from pathfinder.models.launch import launched
+
     if launched():
         raise io.DataError("pathfinder train runs in one process; start it without a launcher (docs/training.md)")
     if not out.name or (out.exists() and (not out.is_dir() or any(out.iterdir()))):

@@ -53,7 +53,7 @@ FENCE = {
     "datasketch": r"pathfinder/data/overlap\.py",
     "ruamel": r"pathfinder/core/commented_yaml\.py",
     "peft": r"pathfinder/training/adapter\.py",
-    "datasets": r"pathfinder/benchmarks/containers\.py",  # reads; the exports are plain Parquet and JSON
+    "datasets": r"pathfinder/core/containers\.py",  # reads; the exports are plain Parquet and JSON
     "mlcroissant": r"(?!)",
     "cyclonedx": r"(?!)",  # the formats of other tools are written as plain JSON; tests validate them with these
     "openlineage": r"(?!)",

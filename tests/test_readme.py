@@ -82,6 +82,7 @@ WHOLE = {
     "make test": "this test run",
     "make BUILD=cuda env": "needs an NVIDIA card",
     "source .venv/bin/activate": "`run` puts the environment on the path",
+    "pathfinder train examples/steps.jsonl --out my": "tests/test_train.py kills it and lets it resume",
     "pathfinder serve": "tests/prm/test_serving.py starts it on a free port",
     "make doctor": "asks the machine; tests/infra/doctor checks its answers",
 }

@@ -67,8 +67,7 @@ def test_a_model_learns_to_tell_right_steps_from_wrong_ones(tmp_path: Path) -> N
 
 
 def test_a_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
-    file = write_lines(tmp_path / "own.jsonl", world_rows(30))
-    words = (str(file), "--batch", "2", "--epochs", "1", "--out")
+    words = (str(ROOT / "examples/steps.jsonl"), "--batch", "2", "--epochs", "1", "--out")
     process = start(tmp_path, *words, "killed")
     deadline = time.monotonic() + 200
     while not list(tmp_path.glob("killed.progress/*/checkpoint-*/part-*.json")) and time.monotonic() < deadline:

@@ -20,8 +20,8 @@ import yaml
 
 from flows import server
 from flows.team.deployment import definition
-from ground.command import Verbs
 from ground.io import DataError, write_text
+from ground.show import Verbs
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient

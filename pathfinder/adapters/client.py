@@ -19,8 +19,7 @@ import httpx
 from ground.io import DataError
 from ground.settings import require_address, require_certificate
 from ground.text import printable
-from pathfinder.benchmarks.layouts import text_of
-from pathfinder.benchmarks.splits import Split, split_steps
+from pathfinder.core.layouts import Split, split_steps, text_of
 from pathfinder.core.steps import Solution
 from pathfinder.library import PRM
 from pathfinder.policy.choosing import SCORES

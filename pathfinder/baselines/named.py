@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,6 @@ from typing import Any
 from ground.io import DataError
 from ground.text import printable
 from pathfinder.baselines.opening import method_of, open_with
-from pathfinder.baselines.trl import SYSTEM, is_checkpoint
 from pathfinder.core.params import Score
 from pathfinder.core.steps import PRM
 from pathfinder.models.cards import confined
@@ -61,6 +60,12 @@ def _is_checkpoint(model: OpenedModel) -> bool:
     return model.origin is not None and published_name(model.origin.repo) in CHECKPOINTS
 
 
+def _has_token_classes(config: Mapping[str, Any]) -> bool:
+    """Return whether config.json names a model of token classification, such as ``Qwen2ForTokenClassification``."""
+    names = config.get("architectures")
+    return isinstance(names, list) and any(str(name).endswith("ForTokenClassification") for name in names)
+
+
 def named(name: str | Path, revision: str | None = None, dtype: str = "auto", system: str | None = None) -> Named:
     """Open the model that ``name`` stands for: a folder, a repository of the Hub, or the name of a published PRM.
 
@@ -76,8 +81,8 @@ def named(name: str | Path, revision: str | None = None, dtype: str = "auto", sy
         known = system or published_name(name)
     titles = _titles(known)  # an unknown system is refused before anything is fetched
     model = open_model(folder if is_folder else model_folder(name, revision))
-    if known is None and is_checkpoint(model.config.content):
-        known = SYSTEM.name
+    if known is None and _has_token_classes(model.config.content):
+        known = "trl"
     precision = model.config.dtype if dtype == "auto" else dtype
     return Named(model, precision, None if known in CHECKPOINTS else known, titles)
 

@@ -8,9 +8,7 @@ record). The second of two classes is a correct step. TRL names no threshold; 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -20,12 +18,6 @@ from pathfinder.baselines.heads import class_head
 from pathfinder.core.steps import Solution
 
 SEPARATOR = "\n"
-
-
-def is_checkpoint(config: Mapping[str, Any]) -> bool:
-    """Return whether config.json names a model of token classification, such as ``Qwen2ForTokenClassification``."""
-    names = config.get("architectures")
-    return isinstance(names, list) and any(str(name).endswith("ForTokenClassification") for name in names)
 
 
 @dataclass(frozen=True, slots=True)

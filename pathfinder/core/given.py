@@ -1,16 +1,44 @@
-"""Files that a person gives to a command: JSON lines, one JSON list or plain text, from a file or standard input."""
+"""Solutions from a file of any layout, for ``score``, ``rerank`` and training."""
 
 from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import IO, Any
 
 from ground.io import DataError, open_bytes, parse_json, parse_jsonl, whole
+from pathfinder.core.layouts import (
+    BATCH,
+    CANDIDATES,
+    COLUMNS,
+    HUB,
+    LAYOUTS,
+    LM_EVAL,
+    PLAIN,
+    SAID,
+    SEPARATORS,
+    Layout,
+    Row,
+    Split,
+    WrongError,
+    require_version,
+    split_known,
+    split_steps,
+)
+from pathfinder.core.prompts import STEP_SEPARATOR
+
+_REMEDY = "correct or remove the row"
+_CONTAINERS = (b"PAR1", b"PK\3\4")
+"""The first bytes of Parquet and of a zip file."""
+_PROSE = (".md", ".tex")
+"""Suffixes of texts that are never JSON, although they may begin with a bracket."""
+_TEXTS = ("", ".txt", *_PROSE)
 
 
 @contextmanager
@@ -56,3 +84,253 @@ def text_in(name: str, handle: IO[bytes]) -> str:
         return whole(handle, name).removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
         raise DataError(f"{name}: neither JSON nor UTF-8 text ({error}); convert it to UTF-8") from error
+
+
+def rows_of(source: str, texts: Collection[str] = ()) -> tuple[str, list[tuple[str, Any]] | str]:
+    """The name of a source for messages, and its rows, or the text of a file that is one by its name and content.
+
+    ``source`` is a file, ``-`` for standard input, or ``hub:NAME[:CONFIG]:SPLIT``. The columns ``texts`` of CSV hold
+    no JSON. Raises ``DataError`` for a file that is missing, broken or of an unknown format, ``TransientError`` if the
+    Hub cannot be reached.
+    """
+    if source.startswith(HUB):
+        from pathfinder.core.containers import of_hub
+
+        return source, list(of_hub(source))
+    suffix = Path(source.removesuffix(".gz")).suffix.lower()
+    with open_given(source) as (name, handle):
+        magic = handle.read(4)
+        handle.seek(0)
+        if magic in _CONTAINERS or suffix in SEPARATORS:
+            from pathfinder.core.containers import rows_in_container
+
+            return name, list(rows_in_container(name, handle, magic, suffix, texts))
+        if first_character(handle) in (b"", b"{", b"[") and suffix not in _PROSE:
+            return name, list(_of_json(name, handle))
+        if suffix in _TEXTS:
+            return name, text_in(name, handle)
+    raise DataError(
+        f"{name}: neither JSON (lines or a list), CSV, Parquet nor, by its name, a text; give a .jsonl, .json, .csv, "
+        ".parquet, .eval, .txt, .md or .tex file, or one without an extension"
+    )
+
+
+def _of_json(name: str, handle: IO[bytes]) -> Iterator[tuple[str, Any]]:
+    """Lines, a list, or one object over several lines. A log of inspect_ai gives its samples."""
+    is_object = handle.readline(1 << 16).strip() == b"{"
+    handle.seek(0)
+    rows = [(f"{name}: row 1", parse_json(whole(handle, name), name))] if is_object else rows_in(name, handle)
+    for at, row in rows:
+        if isinstance(row, dict) and {"version", "eval", "samples"} <= row.keys():
+            require_version(name, row)
+            samples = row["samples"]
+            yield from ((f"{name}: row {number}", sample) for number, sample in enumerate(samples or (), start=1))
+        else:
+            yield at, row
+
+
+@dataclass(frozen=True, slots=True)
+class GivenSolution:
+    """The steps of one solution, and the correctness of each step if the row has it. ``at`` names file and row."""
+
+    at: str
+    id: str
+    problem: str
+    steps: tuple[str, ...]
+    labels: tuple[bool, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRow:
+    """A row of a file: a problem with one solution or several. An empty text is a solution without steps."""
+
+    at: str
+    id: str
+    problem: str
+    solutions: tuple[tuple[str, ...], ...]
+    sides: tuple[str, ...] = ("",)
+    labels: tuple[bool, ...] | None = None
+    answers: Any = ()
+
+    def each(self) -> Iterator[GivenSolution]:
+        """The solutions; of several, the id is ``ID/SIDE``, where the side is a number from 0, or its name."""
+        for side, steps in zip(self.sides, self.solutions, strict=True):
+            yield GivenSolution(self.at, f"{self.id}/{side}" if side else self.id, self.problem, steps, self.labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The rows of a source, and a line that says how they were read; empty for layouts that leave no choice."""
+
+    name: str
+    layout: str
+    rows: list[GivenRow]
+    note: str = ""
+
+    def each(self) -> Iterator[GivenSolution]:
+        """All solutions, in the order of the file."""
+        return (one for row in self.rows for one in row.each())
+
+
+def read_given(
+    source: str, split: Split = "auto", columns: str = "", problems: str = "", has_candidates: bool = False
+) -> Given:
+    """Read the solutions of a file, of standard input for ``-`` or of a data set of the Hub, in any of ``LAYOUTS``.
+
+    A text has blank lines between the problem and its steps. A row without an id has its number. ``columns`` names
+    the fields where they have other names (``problem=question,steps=cot``; ``doc.query`` is a field of a field, and
+    ``resps.0`` the first item of a list). ``problems`` is the input file of a batch, whose answers ``source`` has.
+    With ``has_candidates``, rows that have solutions are candidates, whatever other fields they have.
+    Raises ``DataError`` with file and row for a row without the layout of the first one, and for a bad value.
+    """
+    names = _named(columns)
+    name, rows = rows_of(source, [path for target, path in names.items() if target in ("problem", "steps", "solution")])
+    if isinstance(rows, str):
+        return Given(name, "text", [_text_row(name, rows, split)])
+    questions = _questions(problems) if problems else {}
+    known = (COLUMNS,) if names else sorted(LAYOUTS, key=lambda each: each.name != CANDIDATES or not has_candidates)
+    reader = _Reader(split, known, COLUMNS if names else BATCH if problems else None)
+    for at, row in rows:
+        if names:
+            row = {key: row["id"] for key in ("id",) if key in row} | {to: _at_path(at, row, names[to]) for to in names}
+        elif problems and isinstance(row, dict) and BATCH.fits(row):
+            row = _asked(at, row, questions, problems)
+        reader.add(at, row)
+    if not reader.rows:
+        raise DataError(f"{name}: contains no solution; give JSON lines, or a text with blank lines between the steps")
+    return reader.given(name)
+
+
+def _text_row(name: str, text: str, split: Split) -> GivenRow:
+    problem, *steps = split_steps(text, "blank") or [""]
+    if not problem:
+        raise DataError(f"{name}: contains no solution; give a text with blank lines between problem and steps")
+    if not steps:
+        raise DataError(f"{name}: only a problem; add its steps, with a blank line before each")
+    whole = STEP_SEPARATOR.join(steps)
+    return GivenRow(name, "1", problem, (tuple(steps if split == "auto" else split_steps(whole, split)),))
+
+
+class _Reader:
+    """Turns the rows of one file into solutions, and counts how their texts were split."""
+
+    def __init__(self, split: Split, known: Sequence[Layout], layout: Layout | None) -> None:
+        self.rows: list[GivenRow] = []
+        self._split, self._known, self._layout, self._ways = split, known, layout, Counter[str]()
+        self._answered: dict[str, Row] = {}
+        self._left_out = 0
+
+    def add(self, at: str, row: Any) -> None:
+        """Read a row. Raises ``DataError`` for a row without the layout of the first one, and for a bad value."""
+        self._layout = layout = _layout_of(at, row, self._known, self._layout)
+        try:
+            taken = layout.take(row)
+        except WrongError as error:
+            raise DataError(f"{at}: {error}, found {ascii(row)[:200]}; {_REMEDY}") from error
+        identity = taken.id if taken.id is not None else row.get("id", at.rpartition(" ")[2])
+        if isinstance(identity, bool) or not isinstance(identity, str | int) or not str(identity).strip():
+            raise DataError(f"{at}: id is {identity!r:.80}, expected a text or an integer; {_REMEDY}")
+        if layout.name == LM_EVAL:  # a log has the same answers once for each filter
+            before = self._answered.setdefault(f"{identity} {row.get('doc_hash')}", row)
+            if before is not row and before["resps"] != row["resps"]:
+                raise DataError(f"{at}: doc_id {identity} has different resps in an earlier row; {_REMEDY}")
+            if before is not row:
+                self._left_out += 1
+                return
+        steps = tuple(self._steps(one, layout) for one in taken.solutions)
+        row_of = GivenRow(at, str(identity), taken.problem, steps, tuple(taken.sides), taken.labels, taken.answers)
+        self.rows.append(row_of)
+
+    def _steps(self, solution: str | Sequence[str], layout: Layout) -> tuple[str, ...]:
+        if not isinstance(solution, str):
+            return tuple(solution)
+        if self._split == "auto" and layout.auto is not None:
+            return tuple(layout.auto(solution))
+        way, steps = split_known(solution, self._split)
+        self._ways[SAID[way] if steps else "no text"] += 1
+        return tuple(steps)
+
+    def given(self, name: str) -> Given:
+        """All rows."""
+        layout = self._layout or COLUMNS
+        return Given(name, layout.name, self.rows, "" if layout.name in PLAIN else f"{name}: {self._note(layout)}")
+
+    def _note(self, layout: Layout) -> str:
+        ways = ", ".join(f"{count:,} {way}" for way, count in self._ways.most_common())
+        split = f"; solutions split: {ways} (--split changes this)" if ways else ""
+        left = f"; {self._left_out:,} rows of further filters left out" if self._left_out else ""
+        return f"read as {layout.name} ({', '.join(layout.fields)}){split}{left}"
+
+
+def _layout_of(at: str, row: Any, known: Sequence[Layout], before: Layout | None) -> Layout:
+    """The layout of a row, which must equal the layout of the rows before it."""
+    layout = next((each for each in known if isinstance(row, dict) and each.fits(row)), None)
+    if layout is not None and before in (None, layout):
+        return layout
+    found = f"an object with {_fields(row)}" if isinstance(row, dict) else _fields(row)
+    if before is not None:
+        raise DataError(
+            f"{at}: found {found}{' (' + layout.name + ')' if layout else ''}, expected an object with "
+            f"{', '.join(before.fields)} ({before.name}); {_REMEDY}"
+        )
+    wanted = "; ".join(f"{', '.join(each.fields)}" for each in LAYOUTS)
+    raise DataError(
+        f"{at}: found {found}, expected an object with problem, steps or with the fields of another layout ({wanted}); "
+        "name your fields with --columns problem=…,solution=…"
+    )
+
+
+def _named(columns: str) -> dict[str, str]:
+    """The field for each name of ``--columns``."""
+    pairs = [pair.partition("=") for pair in columns.split(",")] if columns else []
+    names = {target.strip(): path.strip() for target, _, path in pairs}
+    known = ("problem", "steps", "solution", "solutions", "id", "answers")
+    solutions = {"steps", "solution", "solutions"} & names.keys()
+    is_whole = "problem" in names and len(solutions) == 1 and len(names) == len(pairs)
+    if columns and not (is_whole and all(names.values()) and names.keys() <= {*known}):
+        raise DataError(
+            f"--columns {columns}: expected problem=FIELD and one of steps=FIELD, solution=FIELD and solutions=FIELD, "
+            "with id=FIELD or answers=FIELD if you like, separated by commas"
+        )
+    return names
+
+
+def _at_path(at: str, row: Any, path: str) -> Any:
+    """The field ``path``, or the value that its parts between dots lead to."""
+    if isinstance(row, dict) and path in row:
+        return row[path]
+    value = row
+    for part in path.split("."):
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            raise DataError(f"{at}: no field {path}, found {_fields(row)}; correct --columns or the row")
+    return value
+
+
+def _fields(row: Any) -> str:
+    """The fields of a row, for a message."""
+    return ", ".join(ascii(key)[1:-1] for key in row)[:200] or "no field" if isinstance(row, dict) else ascii(row)[:200]
+
+
+def _questions(source: str) -> dict[str, Any]:
+    """The prompt of each request in the input file of a batch, by ``custom_id``."""
+    name, rows = rows_of(source)
+    found: dict[str, Any] = {}
+    for at, row in rows if not isinstance(rows, str) else [(name, rows)]:
+        body, key = (row.get("body"), row.get("custom_id")) if isinstance(row, dict) else (None, None)
+        if not isinstance(body, dict) or not isinstance(key, str) or key in found:
+            raise DataError(
+                f"{at}: expected an object with body and a custom_id of its own, as a batch's input; {_REMEDY}"
+            )
+        found[key] = body.get("messages", body.get("prompt"))
+    return found
+
+
+def _asked(at: str, row: Row, questions: Mapping[str, Any], source: str) -> Row:
+    """The row with its question."""
+    if not isinstance(key := row["custom_id"], str) or key not in questions:
+        raise DataError(f"{at}: custom_id is {key!r:.80}, which is not in {source}; give the input file of this batch")
+    return {**row, "problem": questions[key]}

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import atexit
 import gc
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from ground.io import DataError, read_json
 from pathfinder.core.hub import HubModel, cached_folder, read_hub_model
 from pathfinder.core.prompts import VARIANTS, Variant
-from pathfinder.models.known import Known
 from pathfinder.models.tokens import LabelIds, label_ids, load_tokenizer, refuse_without_labels, refuse_without_rows
 
 if TYPE_CHECKING:
@@ -25,6 +25,73 @@ if TYPE_CHECKING:
 
 MODEL_FILE = "pathfinder.json"
 """The description of a trained PRM in its folder."""
+_TOKEN = re.compile(r"\d+\.\d+|\d+|[^\W\d_]+|[^\w\s]|_")
+_DECIMAL = "decimal number"
+_MOST_WORDS = 3_000
+"""More different words are those of a language, not of a small world."""
+_NAMED = 5
+"""Words that a message names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The words (in lower case) and signs of the texts that a model learnt from, and their largest whole number.
+
+    A model of a few million weights has seen some hundred words and judges others at random. Large models learn from
+    texts with so many words that a list of them would say nothing, and have none.
+    """
+
+    words: frozenset[str]
+    largest: int
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Self | None:
+        """What the texts contain; None if they contain more than ``_MOST_WORDS`` different words."""
+        words: set[str] = set()
+        largest = 0
+        for text in texts:
+            found, number = _read(text)
+            words |= found
+            largest = max(largest, number)
+            if len(words) > _MOST_WORDS:
+                return None
+        return cls(frozenset(words), largest)
+
+    @classmethod
+    def of_json(cls, value: Any, name: str) -> Self | None:
+        """Reverse of ``as_json``; None for None. Raises ``DataError`` with the name of the file."""
+        if value is None:
+            return None
+        words, largest = (value.get(key) if isinstance(value, dict) else None for key in ("words", "largest_number"))
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words) or type(largest) is not int:
+            raise DataError(f"{name}: known needs words (texts) and largest_number (integer); train the model again")
+        return cls(frozenset(words), largest)
+
+    def as_json(self) -> Mapping[str, Any]:
+        """The value of ``known`` in ``pathfinder.json``."""
+        return {"words": sorted(self.words), "largest_number": self.largest}
+
+    def unlike(self, problem: str, steps: Sequence[str]) -> tuple[str, ...]:
+        """How a solution differs from everything that the model learnt from, in words; empty if nothing was found."""
+        found, number = _read("\n".join([problem, *steps]))
+        unknown = sorted(found - self.words)
+        more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+        named = ", ".join(word[:20] for word in unknown[:_NAMED])
+        said = [f"unknown words or signs: {named}{more}"] if unknown else []
+        return tuple(said + [f"a number above {self.largest}"] * (number > self.largest))
+
+
+def _read(text: str) -> tuple[set[str], int]:
+    """The words of a text, and its largest whole number. A number of more than 18 digits counts as 10 ** 18."""
+    words, largest = set(), 0
+    for token in _TOKEN.findall(text):
+        if not token[0].isdigit():
+            words.add(token.casefold())
+        elif "." in token:
+            words.add(_DECIMAL)
+        else:
+            largest = max(largest, int(token) if len(token) <= 18 else 10**18)
+    return words, largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +144,18 @@ class OpenedModel:
     @cached_property
     def variant(self) -> Variant:
         """The PRM's variant. Raises ``DataError`` if its description names an unknown one."""
-        return variant_of(self.files)
+        return variant_of(self.files, self.description)
 
     @cached_property
     def known(self) -> Known | None:
         """The words and numbers that a small model learnt from; None if its description names none."""
-        path = self.files / MODEL_FILE
-        described = read_json(path) if path.exists() else None
-        return Known.of_json(described.get("known"), str(path)) if isinstance(described, dict) else None
+        content = self.description
+        return Known.of_json(content.get("known"), str(self.files / MODEL_FILE)) if isinstance(content, dict) else None
+
+    @cached_property
+    def description(self) -> Any:
+        """The JSON value of its description; None without one."""
+        return description_of(self.files)
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:
@@ -129,15 +200,22 @@ def open_model(folder: Path) -> OpenedModel:
     return OpenedModel(folder, files, origin, Configuration(folder, content))
 
 
-def variant_of(files: Path) -> Variant:
-    """The variant of the PRM with these files; raises ``DataError`` if its description names an unknown one."""
-    described = files / MODEL_FILE
-    if not described.exists():
-        return VARIANTS["full"]  # a published checkpoint has no such file
-    content = read_json(described)
+def description_of(files: Path) -> Any:
+    """The JSON value of the description of a PRM with these files; None without one, as in a published checkpoint."""
+    return read_json(files / MODEL_FILE) if (files / MODEL_FILE).exists() else None
+
+
+def variant_of(files: Path, content: Any = None) -> Variant:
+    """The variant of the PRM with these files; raises ``DataError`` if its description names an unknown one.
+
+    ``content`` is the description, if it was read before.
+    """
+    content = description_of(files) if content is None else content
+    if content is None:
+        return VARIANTS["full"]
     name = content.get("variant") if isinstance(content, dict) else None
     if not isinstance(name, str) or name not in VARIANTS:
-        raise DataError(f"{described}: unknown variant {name!r:.80}; expected one of {', '.join(VARIANTS)}")
+        raise DataError(f"{files / MODEL_FILE}: unknown variant {name!r:.80}; expected one of {', '.join(VARIANTS)}")
     return VARIANTS[name]
 
 

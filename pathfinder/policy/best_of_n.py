@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pathfinder.benchmarks.accuracy import metrics
-from pathfinder.benchmarks.splits import steps_of
+from pathfinder.core.layouts import steps_of
 from pathfinder.core.params import Report
 from pathfinder.core.steps import PRM, Solution
 from pathfinder.policy.choosing import RULES, choose

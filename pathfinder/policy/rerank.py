@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ground.io import DataError
-from pathfinder.benchmarks.given import Given, GivenRow
 from pathfinder.benchmarks.grading import Grader, last_boxed, majority
-from pathfinder.benchmarks.layouts import CANDIDATES
+from pathfinder.core.given import Given, GivenRow
+from pathfinder.core.layouts import CANDIDATES
 from pathfinder.core.prompts import STEP_SEPARATOR
 from pathfinder.core.steps import PRM, Solution
 from pathfinder.policy.choosing import choose

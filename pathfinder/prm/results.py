@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NoReturn
 
 from ground.io import DataError
 from ground.text import printable
-from pathfinder.benchmarks.given import Given
+from pathfinder.core.given import Given
 from pathfinder.core.readings import DEFINITION, error_labels
 from pathfinder.core.steps import PRM, Solution, StepScore, by_reading
 

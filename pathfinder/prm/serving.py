@@ -24,7 +24,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Res
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from ground.io import DataError
-from pathfinder.benchmarks.splits import split_steps
+from pathfinder.core.layouts import split_steps
 from pathfinder.core.steps import Solution
 from pathfinder.pages.formulas import Formulas
 from pathfinder.pages.page import STYLE, escaped, template

@@ -18,7 +18,7 @@ from pathfinder.core.hub import HubModel
 from pathfinder.core.params import Train
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.models import folders, launch, model
-from pathfinder.models.known import Known
+from pathfinder.models.folders import Known
 from pathfinder.training import metrics, outcome, stored, trainer
 from pathfinder.training.card import Given, Learnt
 from pathfinder.training.examples import Example, read_examples

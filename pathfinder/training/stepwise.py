@@ -15,9 +15,9 @@ from typing import Any, Literal
 import polars as pl
 
 from ground import io
-from pathfinder.benchmarks.containers import rows_of
-from pathfinder.benchmarks.layouts import MATH_SHEPHERD, WrongError, question_in
+from pathfinder.core.given import rows_of
 from pathfinder.core.labels import CORRECTNESS, PREDICTED, STEP_LABELS
+from pathfinder.core.layouts import MATH_SHEPHERD, WrongError, question_in
 from pathfinder.core.mixes import draw
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.records import TREES, problem_id, record_id, trajectory_id

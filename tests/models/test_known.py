@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from ground.io import DataError, read_json
 from pathfinder.cli import app
 from pathfinder.demo import MODEL
-from pathfinder.models.folders import open_model
-from pathfinder.models.known import Known
+from pathfinder.models.folders import Known, open_model
 from pathfinder.prm.results import warning
 
 KNOWN = Known.of(["Tom has 3 apples.", "Tom eats 12 apples, so 15.5 are left."])

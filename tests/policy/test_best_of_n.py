@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pathfinder.benchmarks.splits import steps_of
+from pathfinder.core.layouts import steps_of
 from pathfinder.core.params import Report
 from pathfinder.core.steps import PRM, RoundScorer, Solution, StepScore
 from pathfinder.policy.best_of_n import best_of_n, score_samples

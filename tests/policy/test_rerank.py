@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ground.io import DataError
-from pathfinder.benchmarks.given import read_given
 from pathfinder.cli import app
+from pathfinder.core.given import read_given
 from pathfinder.core.steps import PRM, RoundScorer, Solution, StepScore
 from pathfinder.policy.choosing import RULES, SCORES, WEIGHTED
 from pathfinder.policy.rerank import read_candidates, reranked

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ground.io import DataError
-from pathfinder.benchmarks.given import read_given
+from pathfinder.core.given import read_given
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.models.folders import open_model
 from pathfinder.pages.picture import picture_of

@@ -166,7 +166,7 @@ SMALL = (
     Fault(
         "score-empty",
         "score of an empty file is silent",
-        "pathfinder/benchmarks/given.py",
+        "pathfinder/core/given.py",
         "    if not reader.rows:",
         "    if False:",
         f"{CLI}::test_a_file_without_solutions_is_refused",

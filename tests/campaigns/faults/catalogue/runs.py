@@ -282,7 +282,7 @@ RUNS = (
     Fault(
         "output",
         "a reader that leaves early, or a full disk behind standard output, ends a verb with Python's own report",
-        "ground/command.py",
+        "ground/show.py",
         "            sys.stdout.flush()\n",
         "            pass\n",
         "tests/test_verbs.py::test_output_that_cannot_be_written_is_one_line",

@@ -61,18 +61,18 @@ SILENT = (
     Fault(
         "mixed-layouts",
         "rows of different layouts in one file are read one way each",
-        "pathfinder/benchmarks/given.py",
+        "pathfinder/core/given.py",
         "    if layout is not None and before in (None, layout):",
         "    if layout is not None:",
-        "tests/benchmarks/test_given.py::test_an_unknown_layout_names_what_was_found_and_looked_for",
+        "tests/core/test_given.py::test_an_unknown_layout_names_what_was_found_and_looked_for",
     ),
     Fault(
         "log-damage",
         "a damaged log gives different solutions",
-        "pathfinder/benchmarks/containers.py",
+        "pathfinder/core/containers.py",
         "    if zlib.crc32(content) != info.CRC:",
         "    if False:",
-        "tests/benchmarks/test_given.py::test_every_damage_of_a_log_is_refused_or_read_alike",
+        "tests/core/test_given.py::test_every_damage_of_a_log_is_refused_or_read_alike",
     ),
     Fault(
         "request-size",

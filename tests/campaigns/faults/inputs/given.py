@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pathfinder.benchmarks.given import read_given
 from pathfinder.benchmarks.grade import predicted_answers, predicted_labels, predicted_steps
 from pathfinder.benchmarks.readers import is_answer
+from pathfinder.core.given import read_given
 from pathfinder.policy.rerank import read_candidates
 from pathfinder.prm.results import read_solutions
 from tests.campaigns.faults.inputs.benchmarks import PRM_ROW, PROCESS_ROW

@@ -13,8 +13,8 @@ import pytest
 
 from ground.io import DataError
 from pathfinder import PRM
-from pathfinder.benchmarks.given import GivenSolution, read_given
-from pathfinder.benchmarks.layouts import LAYOUTS
+from pathfinder.core.given import GivenSolution, read_given
+from pathfinder.core.layouts import LAYOUTS
 from pathfinder.data.export import STEPWISE, write_rows
 from pathfinder.demo import MODEL
 

@@ -1,4 +1,4 @@
-"""The rows of a file that a person gives: JSON, CSV, Parquet, a log of inspect_ai, or a data set of the Hub."""
+"""The rows of a file that is neither JSON nor a text: CSV, Parquet, a zipped log of inspect_ai, or a set of the Hub."""
 
 from __future__ import annotations
 
@@ -10,70 +10,26 @@ import zipfile
 import zlib
 from collections.abc import Collection, Iterator
 from io import TextIOWrapper
-from pathlib import Path
 from typing import IO, Any
 
 from ground.io import LONGEST_LINE, DataError, TransientError, parse_json, strict_json, whole
-from pathfinder.core.given import first_character, open_given, rows_in, text_in
+from pathfinder.core.layouts import HUB, SEPARATORS, require_version
 
 Rows = Iterator[tuple[str, Any]]
 """The place for messages, ``NAME: row N`` with N from 1, and the value of each row."""
-HUB = "hub:"
-_PROSE = (".md", ".tex")
-"""Suffixes of texts that are never JSON, although they may begin with a bracket."""
-_TEXTS = ("", ".txt", *_PROSE)
 _ZSTANDARD = 93
-_SEPARATORS = {".csv": ",", ".tsv": "\t"}
 LISTS = ("steps", "completions", "labels", "solutions", "candidates", "answers", "messages", "modified_process")
 """Columns that hold lists, which a cell of CSV writes as JSON."""
 
 
-def rows_of(source: str, texts: Collection[str] = ()) -> tuple[str, list[tuple[str, Any]] | str]:
-    """The name of a source for messages, and its rows, or the text of a file that is one by its name and content.
+def rows_in_container(name: str, handle: IO[bytes], magic: bytes, suffix: str, texts: Collection[str]) -> Rows:
+    """The rows of a file that begins with the four bytes ``magic``. Raises ``DataError`` for a broken file.
 
-    ``source`` is a file, ``-`` for standard input, or ``hub:NAME[:CONFIG]:SPLIT``. The columns ``texts`` of CSV hold
-    no JSON. Raises ``DataError`` for a file that is missing, broken or of an unknown format, ``TransientError`` if the
-    Hub cannot be reached.
+    The columns ``texts`` of CSV hold no JSON.
     """
-    if source.startswith(HUB):
-        return source, list(_of_hub(source))
-    suffix = Path(source.removesuffix(".gz")).suffix.lower()
-    with open_given(source) as (name, handle):
-        magic = handle.read(4)
-        handle.seek(0)
-        if magic == b"PAR1":
-            return name, list(_of_parquet(name, handle))
-        if magic == b"PK\3\4":
-            return name, list(_of_zip(name, handle))
-        if suffix in _SEPARATORS:
-            return name, list(_of_csv(name, handle, _SEPARATORS[suffix], texts))
-        if first_character(handle) in (b"", b"{", b"[") and suffix not in _PROSE:
-            return name, list(_of_json(name, handle))
-        if suffix in _TEXTS:
-            return name, text_in(name, handle)
-    raise DataError(
-        f"{name}: neither JSON (lines or a list), CSV, Parquet nor, by its name, a text; give a .jsonl, .json, .csv, "
-        ".parquet, .eval, .txt, .md or .tex file, or one without an extension"
-    )
-
-
-def _of_json(name: str, handle: IO[bytes]) -> Rows:
-    """Lines, a list, or one object over several lines. A log of inspect_ai gives its samples."""
-    is_object = handle.readline(1 << 16).strip() == b"{"
-    handle.seek(0)
-    rows = [(f"{name}: row 1", parse_json(whole(handle, name), name))] if is_object else rows_in(name, handle)
-    for at, row in rows:
-        if isinstance(row, dict) and {"version", "eval", "samples"} <= row.keys():
-            _require_version(name, row)
-            samples = row["samples"]
-            yield from ((f"{name}: row {number}", sample) for number, sample in enumerate(samples or (), start=1))
-        else:
-            yield at, row
-
-
-def _require_version(name: str, log: Any) -> None:
-    if (found := log.get("version") if isinstance(log, dict) else None) != 2:
-        raise DataError(f"{name}: a log of inspect_ai of version {found!r:.80}, expected 2; write it with inspect_ai")
+    if magic == b"PAR1":
+        return _of_parquet(name, handle)
+    return _of_zip(name, handle) if magic == b"PK\3\4" else _of_csv(name, handle, SEPARATORS[suffix], texts)
 
 
 def _of_zip(name: str, handle: IO[bytes]) -> Rows:
@@ -83,7 +39,7 @@ def _of_zip(name: str, handle: IO[bytes]) -> Rows:
             names = [entry for entry in file.namelist() if re.fullmatch(r"samples/[^/]+\.json", entry)]
             if not names or "header.json" not in file.namelist():
                 raise DataError(f"{name}: a zip file, but no finished log of inspect_ai with samples; give one")
-            _require_version(name, _entry(name, file, handle, "header.json"))
+            require_version(name, _entry(name, file, handle, "header.json"))
             for number, entry in enumerate(names, start=1):
                 yield f"{name}: row {number}", _entry(name, file, handle, entry)
     except (zipfile.BadZipFile, EOFError, RuntimeError, OSError, struct.error, zlib.error) as error:
@@ -148,8 +104,8 @@ def _of_parquet(name: str, handle: IO[bytes]) -> Rows:
         yield f"{name}: row {number}", {key: value for key, value in row.items() if value is not None}
 
 
-def _of_hub(source: str) -> Rows:
-    """The rows of a split, without their nulls."""
+def of_hub(source: str) -> Rows:
+    """The rows of a split, without their nulls. Raises ``DataError`` for a wrong name, ``TransientError`` offline."""
     name, *rest = source.removeprefix(HUB).split(":")
     if not name or not 1 <= len(rest) <= 2:
         raise DataError(f"{source}: expected {HUB}OWNER/NAME:SPLIT or {HUB}OWNER/NAME:CONFIG:SPLIT")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
-from pathfinder.benchmarks.splits import steps_of
-from pathfinder.core.prompts import without_captions
+from ground.io import DataError
+from pathfinder.core.prompts import STEP_SEPARATOR, without_captions
 
 Row = Mapping[str, Any]
 Solutions = Sequence[str | Sequence[str]]
@@ -25,8 +25,69 @@ LM_EVAL = "lm-evaluation-harness"
 _ANSWERED = "solution|response|output|answer"
 
 
+HUB = "hub:"
+"""The beginning of the name of a data set of the Hub."""
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+"""The separator of a table by the suffix of its file."""
+
+
 class WrongError(ValueError):
     """A row does not have its layout; the message says where."""
+
+
+Split = Literal["auto", "blank", "lines", "numbered"]
+"""Where a step begins: after a blank line, at every line, or at a line that begins with its number ("Step 2:").
+
+``auto`` takes numbers if a text has at least steps 1 and 2, else blank lines if it has one, else lines.
+"""
+_BLANK_LINES = re.compile(r"\n[^\S\n]*\n")
+_LINES = re.compile(r"\n")
+_NUMBER = re.compile(r"^[^\S\n]*(?:#{1,6} |\*\*)?Step (\d{1,4})\b\**[:.]", re.MULTILINE)
+SAID = {"blank": "at blank lines", "lines": "at line ends", "numbered": 'at "Step 1:", "Step 2:" …'}
+"""How a message names each way."""
+
+
+def split_steps(text: str, how: Split = "auto") -> list[str]:
+    """The steps of a solution: its text without white space around each step, and without empty steps.
+
+    Windows line ends become Unix line ends. Nothing else of the text is lost: numbers stay, and the text before
+    "Step 1:" is a step. Raises ``DataError`` for an unknown ``how``.
+    """
+    return split_known(text, how)[1]
+
+
+def split_known(text: str, how: Split = "auto") -> tuple[str, list[str]]:
+    """The way that ``auto`` takes (any other ``how`` is itself), and the steps as ``split_steps`` returns them.
+
+    Raises ``DataError`` for an unknown ``how``.
+    """
+    if how not in get_args(Split):
+        raise DataError(f"unknown split {how!r}; expected one of {', '.join(get_args(Split))}")
+    text = text.replace("\r\n", "\n").strip()
+    taken: str = how
+    if how == "auto":
+        taken = "numbered" if len(_numbered(text)) > 2 else "blank" if _BLANK_LINES.search(text) else "lines"
+    parts = _parts(text) if taken == "numbered" else (_BLANK_LINES if taken == "blank" else _LINES).split(text)
+    return taken, [step for part in parts if (step := part.strip())]
+
+
+def _numbered(text: str) -> list[int]:
+    """Where the parts of a text begin: at its start, and at "Step 1:", "Step 2:" and so on, without a gap."""
+    starts = [0]
+    for found in _NUMBER.finditer(text):
+        if int(found[1]) == len(starts):
+            starts.append(found.start())
+    return starts
+
+
+def _parts(text: str) -> list[str]:
+    starts = _numbered(text)
+    return [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+
+
+def steps_of(solution: str) -> tuple[str, ...]:
+    """Split a whole solution at blank lines into non-empty steps, as the search would have drawn them."""
+    return tuple(step for part in solution.split(STEP_SEPARATOR) if (step := part.strip()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +121,12 @@ class Layout:
     def fits(self, row: Row) -> bool:
         """True if the row has every field of the layout with a value."""
         return all(any(row.get(name) is not None for name in each.split("|")) for each in self.fields)
+
+
+def require_version(name: str, log: Any) -> None:
+    """Raise ``DataError`` unless the head of a log of inspect_ai has the version that is read here."""
+    if (found := log.get("version") if isinstance(log, dict) else None) != 2:
+        raise DataError(f"{name}: a log of inspect_ai of version {found!r:.80}, expected 2; write it with inspect_ai")
 
 
 def text_of(content: Any, name: str = "content") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ground.io import DataError
-from pathfinder.benchmarks.splits import split_known, split_steps
+from pathfinder.core.layouts import split_known, split_steps
 
 NUMBERED = "So.\n\n## Step 1: a\n\nb\n\n**Step 2:** c\nStep 4: d\n  Step 3. e"
 
