@@ -72,7 +72,7 @@ SILENT = (
         "pathfinder/core/containers.py",
         "    if zlib.crc32(content) != info.CRC:",
         "    if False:",
-        "tests/core/test_given.py::test_every_damage_of_a_log_is_refused_or_read_alike",
+        "tests/core/test_containers.py::test_every_damage_of_a_log_is_refused_or_read_alike",
     ),
     Fault(
         "request-size",
