@@ -28,7 +28,7 @@ MODEL_FILE = "pathfinder.json"
 _TOKEN = re.compile(r"\d+\.\d+|\d+|[^\W\d_]+|[^\w\s]|_")
 _DECIMAL = "decimal number"
 _MOST_WORDS = 3_000
-"""More different words are those of a language, not of a small world."""
+"""A model that learnt from more different words than these has no list of them."""
 _NAMED = 5
 """Words that a message names."""
 

@@ -101,7 +101,9 @@ class Scorer:
 
     def _prompts(self, queries: list[Query]) -> list[Encoded]:
         """The prompts of a whole solution; none if one of them is longer than the model's context."""
-        prompts = self._reader.encode(queries) if queries else []
+        prompts = self._reader.encode(queries[-1:]) if queries else []
+        if len(queries) > 1 and prompts != [None]:  # the last prompt is the longest; all of a long solution take long
+            prompts = self._reader.encode(queries[:-1]) + prompts
         fitting = [prompt for prompt in prompts if prompt is not None]
         return fitting if len(fitting) == len(prompts) else []
 

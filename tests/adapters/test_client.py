@@ -52,7 +52,6 @@ def model(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(request.param))
 
 
-@pytest.mark.parametrize("model", [pytest.param("folder", marks=pytest.mark.slow), "address"], indirect=True)
 def test_a_large_batch_ends_with_finite_rewards(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     """As GRPO asks: 128 completions of 10 KB, one of 1,200 paragraphs, and a short one."""
     long = "\n\n".join(["So 1 + 1 = 2." * 8] * 96)
