@@ -12,23 +12,20 @@ from typing import Any
 
 import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 
 from evidence.remote.publication import commit_manifest, creates_exclusively
 from flows.storage import preflight
 from ground.io import DataError, TransientError
 from ground.remote import ENDPOINT, Store, open_store
+from tests.support.s3 import s3_server
 from tests.support.servers import serving
 from tests.support.stalled import stalled_server
 
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with s3_server() as address:
+        yield address
 
 
 @pytest.fixture(params=["folder", "s3"])

@@ -1,13 +1,20 @@
-"""An S3 server in this process (moto), its environment, and a bucket of its own for each test."""
+"""An S3 server in this process (moto), its environment, and a bucket of its own for each test.
+
+S3 creates an object under a condition as one act. moto looks first and writes later, so that now and then several
+writers of one key succeed. Here a lock makes it one act.
+"""
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import boto3
+from moto.s3.responses import S3Response
 from moto.server import ThreadedMotoServer
 
 from ground.remote import ENDPOINT
@@ -17,11 +24,18 @@ from ground.remote import ENDPOINT
 def s3_server() -> Iterator[str]:
     """The address of a server that runs during the block; all servers of a process share their buckets."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    try:
-        yield "http://{}:{}".format(*server.get_host_and_port())
-    finally:
-        server.stop()
+    lock, put_object = threading.Lock(), S3Response.put_object
+
+    def put_alone(response: S3Response) -> Any:
+        with lock:
+            return put_object(response)
+
+    with patch.object(S3Response, "put_object", put_alone):
+        server.start()
+        try:
+            yield "http://{}:{}".format(*server.get_host_and_port())
+        finally:
+            server.stop()
 
 
 def s3_environment(endpoint: str) -> dict[str, str]:
