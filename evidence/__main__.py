@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from evidence.verbs import cli as verbs
-from ground.show import AsJson, show
+from ground.show import AsJson, example, show
 from ground.text import errors_without_traceback
 
 app = typer.Typer(
@@ -23,7 +23,7 @@ app = typer.Typer(
 )
 
 
-@app.command()
+@app.command(**example("-- python train.py"))
 def record(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND", help="The program and its arguments.")],
 ) -> None:
@@ -33,7 +33,7 @@ def record(
     record_command(command)
 
 
-@app.command()
+@app.command(**example("--remote storage"))
 def publish(
     remote: Annotated[str | None, typer.Option(help="A remote of DVC (default: the default one).")] = None,
     as_json: AsJson = False,

@@ -16,7 +16,7 @@ from evidence.verbs.cli import At
 from evidence.verbs.completion import runs
 from evidence.verbs.elsewhere import rooted
 from ground.io import DataError
-from ground.show import AsJson, offered, show
+from ground.show import AsJson, example, offered, show
 
 PANEL = "Audit"
 app = typer.Typer()
@@ -41,8 +41,8 @@ def _benchmarks(incomplete: str) -> list[str]:
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-@lineage.command()
-@app.command(rich_help_panel=PANEL)
+@lineage.command(**example("mistral-0-0"))
+@app.command(rich_help_panel=PANEL, **example("mistral-0-0"))
 def record(
     identity: Annotated[
         str, typer.Argument(metavar="ID", help="A record's id, or a trajectory's for all its records.")
@@ -55,7 +55,7 @@ def record(
     show(trace_record(identity), as_json)
 
 
-@_rooted.command()
+@_rooted.command(**example("rater:rater-11 --ids"))
 def down(
     selector: Annotated[str, typer.Argument(metavar="WHAT", help=f"A file or folder, or records: {_HELP}")],
     ids: Annotated[bool, typer.Option("--ids", help="List every record with its fate.")] = False,
@@ -76,7 +76,7 @@ def down(
     show(found, as_json, verb.as_lines(found))
 
 
-@_rooted.command()
+@_rooted.command(**example("processbench full --wrong"))
 def items(
     benchmark: Annotated[
         str, typer.Argument(help="processbench, prmbench, search, best_of_n_min or sample.", autocompletion=_benchmarks)
@@ -97,7 +97,7 @@ def items(
     show(rows, as_json, table(rows))
 
 
-@_rooted.command()
+@_rooted.command(**example("rater:rater-11 --dry-run"))
 def forget(
     selectors: Annotated[list[str], typer.Argument(metavar="WHAT...", help=_HELP)],
     reason: Annotated[str, typer.Option(help="The reason, which is written into the list with each exclusion.")] = "",
@@ -111,8 +111,8 @@ def forget(
     show(found, as_json, verb.as_lines(found))
 
 
-@app.command(rich_help_panel=PANEL)
-@_rooted.command()
+@app.command(rich_help_panel=PANEL, **example("omnimath-88"))
+@_rooted.command(**example("omnimath-88"))
 def why(
     item: Annotated[str, typer.Argument(help="A ProcessBench item: ID or SUBSET/ID.")],
     run: Annotated[str, typer.Option(help="The run whose decision is explained.", autocompletion=runs)] = "full",
@@ -141,7 +141,7 @@ def why(
     show(found, as_json, verb.lines_of(found))
 
 
-@app.command(rich_help_panel=PANEL)
+@app.command(rich_help_panel=PANEL, **example("models/full --dry-run"))
 def publish(
     model: Annotated[str, typer.Argument(help="A trained model, such as models/full.")],
     to: Annotated[str | None, typer.Option(help="The repository of the model, ORG/NAME.")] = None,

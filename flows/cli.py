@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from evidence.verbs import completion
-from ground.show import PIPELINE, PIPELINE_VERBS, AsJson, Verbs, offered, show
+from ground.show import PIPELINE, PIPELINE_VERBS, AsJson, Verbs, example, offered, show
 
 if TYPE_CHECKING:
     from pathfinder.planning.plan_text import Table
@@ -33,7 +33,7 @@ def _cards(incomplete: str) -> list[str]:
     return offered(incomplete, [card.name for card in cards.known()])
 
 
-@app.command(help=PIPELINE_VERBS["run"], rich_help_panel=PIPELINE)
+@app.command(help=PIPELINE_VERBS["run"], rich_help_panel=PIPELINE, **example("report --jobs 2"))
 def run(
     targets: Targets = None,
     force: Annotated[bool, typer.Option("--force", help="Run stages even if they are up to date.")] = False,
@@ -78,7 +78,7 @@ def run(
         typer.echo(line)
 
 
-@app.command(help=PIPELINE_VERBS["plan"], rich_help_panel=PIPELINE)
+@app.command(help=PIPELINE_VERBS["plan"], rich_help_panel=PIPELINE, **example("--gpu --card A100 --gpus 8"))
 def plan(
     targets: Targets = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Show memory, hours, tokens and disk instead.")] = False,
@@ -164,7 +164,7 @@ def _print(parts: Iterable[str | Table]) -> None:
         console.print(shown)
 
 
-@app.command(help=PIPELINE_VERBS["pull"], rich_help_panel=PIPELINE)
+@app.command(help=PIPELINE_VERBS["pull"], rich_help_panel=PIPELINE, **example("--key runner.pem"))
 def pull(
     key: Annotated[list[Path] | None, typer.Option(help="A public key (PEM) to trust, in addition.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a changed lock and changed outputs.")] = False,
@@ -180,7 +180,7 @@ def pull(
     show(asdict(restored), as_json, restored.lines())
 
 
-@app.command(help=PIPELINE_VERBS["profile"], rich_help_panel=PIPELINE)
+@app.command(help=PIPELINE_VERBS["profile"], rich_help_panel=PIPELINE, **example("quickstart"))
 def profile(
     name: Annotated[
         str | None,

@@ -12,10 +12,11 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ground.text import errors_without_traceback, has_colour, printable
 
@@ -127,6 +128,21 @@ def _entry(head: str, value: Any, indent: str, step: str, colour: bool) -> Itera
         yield from _lines(value, indent + step, colour)
     else:
         yield f"{indent}{head} {printable(text)}"
+
+
+class _Example(TyperCommand):
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        shown = copy(self)
+        shown.epilog = f"Example:\n\n{ctx.command_path} {self.epilog}".rstrip()
+        TyperCommand.format_help(shown, ctx, formatter)
+
+
+def example(arguments: str = "") -> dict[str, Any]:
+    """For ``@app.command(**example(arguments))``: the help of the verb ends with an example that has these arguments.
+
+    The help names the verb as the reader called it, for example ``pathfinder lineage up`` or ``python -m evidence up``.
+    """
+    return {"cls": _Example, "epilog": arguments}
 
 
 class Verbs(TyperGroup):

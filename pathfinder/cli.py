@@ -15,7 +15,7 @@ import typer
 from typer.main import get_group
 
 from ground.io import DataError
-from ground.show import PIPELINE, PIPELINE_VERBS, AsJson, AsJsonLines, Verbs, flushed, show, show_row
+from ground.show import PIPELINE, PIPELINE_VERBS, AsJson, AsJsonLines, Verbs, example, flushed, show, show_row
 from ground.text import errors_without_traceback, has_colour, printable
 from pathfinder.bench import Precision, Revision, System, bench
 
@@ -112,7 +112,7 @@ def given_in(file: str, split: Any, columns: str, problems: str, has_candidates:
     return given
 
 
-@app.command(rich_help_panel=BENCHMARKS)
+@app.command(rich_help_panel=BENCHMARKS, **example())
 def demo(as_json: AsJson = False) -> None:
     """Score one solution with a math and a consistency error, using the small PRM of this package."""
     from pathfinder import demo
@@ -123,7 +123,7 @@ def demo(as_json: AsJson = False) -> None:
         typer.echo(demo.shown())
 
 
-@app.command(rich_help_panel=BENCHMARKS)
+@app.command(rich_help_panel=BENCHMARKS, **example("examples/solution.txt --model pathfinder/demo_model --pretty"))
 def score(
     file: Annotated[
         str,
@@ -189,7 +189,7 @@ def score(
                     show_row(results.prediction(form, solution, scores))
 
 
-@app.command(rich_help_panel=BENCHMARKS)
+@app.command(rich_help_panel=BENCHMARKS, **example("examples/candidates.jsonl --model pathfinder/demo_model"))
 def rerank(
     file: Annotated[
         str,
@@ -227,7 +227,7 @@ def rerank(
             progress.advance(1)
 
 
-@app.command(rich_help_panel=BENCHMARKS)
+@app.command(rich_help_panel=BENCHMARKS, **example("pathfinder/demo_model --port 8000"))
 def serve(
     model: Annotated[str, typer.Argument(help="Folder of the PRM, or a repository of the Hub.")] = "models/full",
     revision: Revision = None,
@@ -273,10 +273,10 @@ def serve(
         http_server(served).run(sockets=[socket])
 
 
-app.command(rich_help_panel=BENCHMARKS)(bench)
+app.command(rich_help_panel=BENCHMARKS, **example("pathfinder/demo_model --data data --limit 5"))(bench)
 
 
-@app.command(rich_help_panel=BENCHMARKS)
+@app.command(rich_help_panel=BENCHMARKS, **example("prmbench artifacts/predictions/prmbench/full.jsonl"))
 def grade(
     benchmark: Annotated[Literal["processbench", "prmbench", "search"], typer.Argument(help="The benchmark.")],
     file: Annotated[
@@ -313,7 +313,7 @@ def training() -> typer.Typer:
     from pathfinder.train import train
 
     verbs = typer.Typer()
-    verbs.command(rich_help_panel=BENCHMARKS)(train)
+    verbs.command(rich_help_panel=BENCHMARKS, **example("examples/steps.jsonl --out my"))(train)
     return verbs
 
 

@@ -92,8 +92,6 @@ def train(
 ) -> None:
     """Train a PRM on your own labelled steps, without the pipeline.
 
-    pathfinder train steps.jsonl --out my-prm
-
     The same command resumes after an interruption.
     Rows with the same problem and first steps share their computation.
     A step that several rows repeat with the same label counts once.

@@ -84,6 +84,16 @@ def test_help_fits_eighty_columns(words: tuple[str, ...], monkeypatch: pytest.Mo
     lines = run(*words, "-h").splitlines()
     assert max(map(len, lines)) <= 80
     assert "…" not in "".join(lines).replace("(…", "").replace("[…", ""), "a cell was cut"
+    arguments = VERBS[words].epilog
+    assert f" pathfinder {' '.join(words)} {arguments}".rstrip() in map(str.rstrip, lines), "declare an example"
+    assert VERBS[words].make_context(words[-1], arguments.split())
+
+
+def test_examples_without_a_run_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    for verb in ("demo", "score", "rerank"):
+        assert run(verb, *VERBS[verb,].epilog.split())
+    run("plan", *VERBS["plan",].epilog.split())
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +179,8 @@ def test_the_history_as_json(made: Path, tmp_path: Path, monkeypatch: pytest.Mon
     bundled = checked("lineage bundle", run("lineage", "bundle", "--json"))
     assert Path(bundled["bundle"]).stat().st_size == bundled["bytes"]
     assert checked("plan", run("plan", "--json"))["stages"] == []
+    for verb in ("check", "fetch", "list", "up", "view", "find", "diff", "export", "bundle", "render"):
+        run("lineage", verb, *VERBS["lineage", verb].epilog.split())
 
 
 def _given(param: Any, value: str) -> str:

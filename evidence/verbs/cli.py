@@ -13,7 +13,7 @@ from evidence.formats import Format
 from evidence.verbs import completion
 from evidence.verbs.elsewhere import rooted
 from ground.io import DataError, PathfinderError
-from ground.show import AsJson, show, table
+from ground.show import AsJson, example, show, table
 from ground.text import printable
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def _place(text: str) -> str:
     return text if not text or "://" in text else str(Path(text).absolute())
 
 
-@app.command()
+@app.command(**example("models/full"))
 def check(
     path: Annotated[
         str | None, typer.Argument(help="An output (default: all).", autocompletion=completion.outs)
@@ -81,7 +81,7 @@ def check(
     raise typer.Exit(check.EXIT[report.verdict])
 
 
-@app.command()
+@app.command(**example())
 def fetch(as_json: AsJson = False) -> None:
     """Copy the records and the log of remotes on other machines, so that the other verbs can use them."""
     from evidence.remote import mirror
@@ -90,7 +90,7 @@ def fetch(as_json: AsJson = False) -> None:
     show(lines, as_json, lines)
 
 
-@app.command()
+@app.command(**example("../witness/notes"))
 def witness(
     place: Annotated[
         str,
@@ -107,7 +107,7 @@ def witness(
     show({"place": place, "note": note.number, "time": note.time, "ledger": lines, "logs": logs}, as_json)
 
 
-@app.command()
+@app.command(**example("5"))
 def void(
     entry: Annotated[str, typer.Argument(metavar="NUMBER", help="The number of an unsigned entry of the log.")],
     remote: Annotated[str | None, typer.Option(help="A remote of DVC (default: the default one).")] = None,
@@ -126,7 +126,7 @@ def void(
     show(found, as_json, [f"entry {entry} of {address} is void for everyone who trusts key {key}"])
 
 
-@app.command(name="list")
+@app.command(name="list", **example("outs --at HEAD"))
 def list_(
     kind: Annotated[Literal["stages", "outs", "records", "runs"], typer.Argument(help="What to list.")] = "stages",
     at: At = None,
@@ -139,7 +139,7 @@ def list_(
     show(rows, as_json, table(rows))
 
 
-@app.command()
+@app.command(**example("models/full"))
 def up(
     target: Annotated[
         str,
@@ -158,7 +158,7 @@ def up(
     show(found.as_json(), as_json, found.lines())
 
 
-@app.command()
+@app.command(**example("data"))
 def down(
     target: Annotated[str, typer.Argument(help="A file or folder, such as data.", autocompletion=completion.outs)],
     at: At = None,
@@ -171,7 +171,7 @@ def down(
     show(found, as_json, forward_lines(found))
 
 
-@app.command()
+@app.command(**example("train@full"))
 def view(
     target: Annotated[
         str,
@@ -189,7 +189,7 @@ def view(
     show(view(target, Path(), at), as_json)
 
 
-@app.command()
+@app.command(**example("params.yaml"))
 def find(
     target: Annotated[
         str,
@@ -211,7 +211,7 @@ def find(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(**example("HEAD"))
 def diff(
     left: Annotated[str, typer.Argument(help="A revision, a record's digest, or an output such as models/full@REV.")],
     right: Annotated[str | None, typer.Argument(help="The same (default: the project as it is).")] = None,
@@ -224,7 +224,7 @@ def diff(
     show(found, as_json, lines_of(found))
 
 
-@app.command()
+@app.command(**example("filter"))
 def replay(
     stage: Annotated[str, typer.Argument(help="A stage, or the digest of a record.", autocompletion=completion.stages)],
     at: At = None,
@@ -257,7 +257,7 @@ def check_commits(keys: Iterable[Path], as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(**example("--format crate --output crate.json"))
 def export(
     form: Annotated[
         Format,
@@ -288,7 +288,7 @@ def export(
         sys.stdout.write(text)
 
 
-@app.command()
+@app.command(**example("models/full --output bundle.tar.xz"))
 def bundle(
     target: Annotated[
         list[str] | None,
@@ -310,7 +310,7 @@ def bundle(
     show(found, as_json)
 
 
-@app.command()
+@app.command(**example("models/full --output lineage.html"))
 def render(
     target: Target = None,
     output: Annotated[Path, typer.Option(help="The page to write.")] = Path("lineage.html"),
