@@ -288,7 +288,7 @@ def export(
         sys.stdout.write(text)
 
 
-@app.command(**example("models/full --output bundle.tar.xz"))
+@app.command(**example("--output bundle.tar.xz"))
 def bundle(
     target: Annotated[
         list[str] | None,
