@@ -1,8 +1,8 @@
-"""PathFinder-PRM behind HTTP: typed step scores, and the pooling form in which clients of other PRMs ask vLLM.
+"""PathFinder-PRM behind HTTP: typed step scores, and the routes of vLLM's pooling server.
 
 Requests of all clients share batches (``Batcher``), which are in fair order. ``gate`` refuses requests
-unread. Only the page shows the text of a request again; no other answer contains it. ``docs/server.md`` describes the
-routes.
+unread. Only the page and ``/rerank`` show the text of a request again; no other answer contains it. ``docs/server.md``
+describes the routes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress
-from typing import Annotated, Any, Literal
+from typing import Any
 from urllib.parse import parse_qs
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
-from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from ground.io import DataError
 from pathfinder.core.layouts import split_steps
@@ -30,15 +29,15 @@ from pathfinder.pages.formulas import Formulas
 from pathfinder.pages.page import STYLE, escaped, template
 from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS, LEGEND, picture_of
 from pathfinder.prm.batching import Batcher, FullError, tokens_of
+from pathfinder.prm.bodies import LIMITS, ScoreRequest, ScoreResponse, SolutionIn
 from pathfinder.prm.gate import AGAIN, Bearer, Gate, Impatient, OwnHost
 from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_solution, warning
+from pathfinder.prm.vllm_routes import add_routes, refusal
 
-MOST_STEPS = 1024
 MOST_CHARACTERS = 8192
 """The longest problem or step that is scored: a step is scored in one pass, during which others wait."""
 
 LONG_TEXT = f"longer than {MOST_CHARACTERS} characters in its problem or in a step"
-LIMITS = f"give a problem and 1 to {MOST_STEPS} steps"
 
 MOST_CONNECTIONS = 512
 """Below the usual limit of 1024 open files, so that the server can still answer."""
@@ -46,75 +45,6 @@ MOST_CONNECTIONS = 512
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 _FIELDS = 2
 """Fields of the page's form. The page has no script."""
-
-SEPARATOR = "<extra_0>"
-"""Ends each step in requests that were written for Qwen2.5-Math-PRM."""
-
-Step = Annotated[str, StringConstraints(min_length=1)]
-
-
-class SolutionIn(BaseModel):
-    """A problem and the steps of one solution."""
-
-    problem: str
-    steps: Annotated[list[Step], Field(min_length=1, max_length=MOST_STEPS)]
-
-
-class ScoreRequest(BaseModel):
-    """Solutions to score together."""
-
-    solutions: Annotated[list[SolutionIn], Field(min_length=1, max_length=MOST_STEPS)]
-
-
-class StepOut(BaseModel):
-    """Probabilities that there is no error of each kind, and that the step is correct; higher is better."""
-
-    math: float | None
-    consistency: float | None
-    reward: float | None
-    soundness: Annotated[float | None, Field(description="The probability of no error")]
-    quality: Annotated[float | None, Field(description="The probability of no error in a useful step")]
-    optimality: Annotated[float | None, Field(description="Usefulness, for a step without a predicted error")]
-    probabilities: Annotated[dict[str, float], Field(description="By label: the probability of no such error")]
-    errors: Annotated[list[str], Field(description="Labels whose probability is below one half")]
-    correct: bool
-
-
-class ScoredOut(BaseModel):
-    """The scores of a solution's steps."""
-
-    scored: Literal[True]
-    steps: list[StepOut]
-    first_error: Annotated[int | None, Field(description="Index of the first incorrect step, from 0; null: none is")]
-    unlike: Annotated[list[str], Field(description="Differences from all that a small model learnt from")]
-
-
-class UnscoredOut(BaseModel):
-    """A solution without scores, and the reason in words."""
-
-    scored: Literal[False]
-    reason: str
-
-
-class ScoreResponse(BaseModel):
-    """The scored solutions, in the order of the request."""
-
-    model: str
-    solutions: list[ScoredOut | UnscoredOut]
-
-
-class Turn(BaseModel):
-    """One turn of a chat."""
-
-    role: str
-    content: str
-
-
-class PoolingRequest(BaseModel):
-    """A chat whose last turn is a solution, as clients send it to vLLM's ``/pooling``."""
-
-    messages: Annotated[list[Turn], Field(min_length=2, max_length=8)]
-    model: str = ""
 
 
 def make_app(
@@ -172,14 +102,18 @@ def make_app(
             for one, fit in zip(given, fits, strict=True)
         ]
 
+    @app.exception_handler(HTTPException)
+    async def refuse(request: Request, error: HTTPException) -> JSONResponse:
+        return refusal(request.url.path, error.detail, error.status_code, error.headers)
+
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         refused["invalid"] += 1
         if not _is_json(request):
             # Reading any type would serve pages of other sites: a browser lets them send text, but not JSON.
-            return JSONResponse({"detail": "send JSON with the header `Content-Type: application/json`"}, 415)
+            return refusal(request.url.path, "send JSON with the header `Content-Type: application/json`", 415)
         found = [{"at": [str(part)[:50] for part in e["loc"]], "message": e["msg"]} for e in error.errors()[:5]]
-        return JSONResponse({"detail": found}, 422)
+        return refusal(request.url.path, found, 422)
 
     @app.post("/v1/score")
     async def score(request: ScoreRequest) -> ScoreResponse:
@@ -187,22 +121,7 @@ def make_app(
         found = [one.row() for one in await scored(request.solutions)]
         return ScoreResponse.model_validate({"model": model, "solutions": found})
 
-    @app.post("/pooling")
-    async def pooling(request: PoolingRequest) -> dict[str, Any]:
-        """Per step [1 - reward, reward]. Steps end with ``<extra_0>`` or are separated by blank lines."""
-        text = request.messages[-1].content
-        ended = [step for part in text.split(SEPARATOR) if (step := part.strip())]
-        steps = ended if SEPARATOR in text else split_steps(text, "blank")
-        problem = next((turn.content for turn in request.messages if turn.role == "user"), "")
-        try:
-            one = SolutionIn(problem=problem, steps=steps)
-        except ValidationError:
-            raise HTTPException(422, LIMITS) from None
-        (found,) = await scored([one])
-        if not found.scored:
-            raise HTTPException(400, f"the solution is {found.reason}")
-        rows = [[1 - reward, reward] for reward in found.rewards]
-        return {"object": "list", "model": model, "data": [{"index": 0, "object": "pooling", "data": rows}]}
+    add_routes(app, scored, model)
 
     @app.get("/v1/models")
     async def models() -> dict[str, Any]:
