@@ -86,6 +86,7 @@ def test_inputs(day: Day, figure: Figure) -> None:
     assert (params["profile"], params["label"]["prm800k_limit"]) == ("gpu-day", day.size(500, 20))
 
 
+@pytest.mark.campaign
 @on("cpu", CUDA)
 def test_kernels(day: Day, figure: Figure) -> None:
     """Logits, decisions and gradients of FlexAttention in both precisions, compared with float64 on the CPU.
@@ -155,6 +156,7 @@ def seconds_of(work: Callable[[], object], is_warm: bool = True) -> float:
     return time.monotonic() - start
 
 
+@pytest.mark.campaign
 @on("cpu", CUDA)
 def test_share(day: Day, figure: Figure) -> None:
     """Tokens per second and the share of the peak of scoring (pass 1) and training a random model of true shape."""

@@ -43,6 +43,7 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_day, "_LEAST_S", 0.1)
 
 
+@pytest.mark.campaign
 def test_failed_and_endless_parts_are_reported_and_a_finished_one_is_not_repeated(
     parts: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -131,6 +131,7 @@ def test_the_schedule_is_inactive_and_the_remote_is_part_of_the_deployment(deplo
     assert f"nightly/{found['name']}: 0 2 * * * (inactive)\n" in deployed.project.run(*STATUS)
 
 
+@pytest.mark.campaign
 def test_up_restores_all_after_a_crash_and_keeps_the_schedule_whose_run_becomes_a_branch(deployed: Deployed) -> None:
     root = deployed.project.root
     service = server.recorded(root, "server")
@@ -217,6 +218,7 @@ def test_two_clones_share_a_server(deployed: Deployed, make_project: Callable[[]
     assert server.recorded(deployed.project.root, "server") is not None
 
 
+@pytest.mark.campaign
 def test_a_run_whose_machine_is_gone_ends_and_frees_its_slot(deployed: Deployed) -> None:
     project = deployed.project
     (project.root / "params.yaml").write_text("count: 6\n")

@@ -111,6 +111,7 @@ def test_a_run_that_cannot_sign_ends_before_it_starts_anything(project: Project,
     assert not (project.root / server.HOME / "server.log").exists()
 
 
+@pytest.mark.campaign
 @pytest.mark.parametrize("days, nights", [(4, 9), pytest.param(14, 30, marks=pytest.mark.campaign)])
 def test_the_database_of_the_server_does_not_grow_after_its_days(
     first: First, tmp_path: Path, days: int, nights: int

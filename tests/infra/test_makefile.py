@@ -125,6 +125,7 @@ def test_another_installers_build_is_noticed(clone: Path, make: Make) -> None:
     assert "'13.0'" in code(clone)
 
 
+@pytest.mark.campaign
 def test_pip_replaces_the_build_where_uv_fails(clone: Path, make: Make) -> None:
     make("env", "BUILD=cpu")
     uv = clone / ".venv/bin/uv"
@@ -139,6 +140,7 @@ def test_pip_replaces_the_build_where_uv_fails(clone: Path, make: Make) -> None:
         (clone / "uv").replace(uv)
 
 
+@pytest.mark.campaign
 def test_vllm_gets_an_environment_of_its_own(clone: Path, make: Make) -> None:
     before = installed(clone)
     make("vllm")

@@ -161,6 +161,7 @@ def test_the_launcher_keeps_the_status_of_the_process_that_failed(
     assert "Traceback" not in printed
 
 
+@pytest.mark.campaign
 def test_a_process_waits_longer_for_the_others_than_a_slow_disk_takes(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

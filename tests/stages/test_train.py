@@ -106,6 +106,7 @@ def test_a_published_epoch_holds_both_samples_of_each_record(project: Callable[.
         assert max(steps) > 1, "the samples of a record are in different steps"
 
 
+@pytest.mark.campaign
 def test_an_adapter_trained_on_two_machines(project: Callable[..., Path], root: Path) -> None:
     """The same command on each machine. The merged folder scores as the base model with the adapter does."""
     lora = Lora(rank=4, alpha=8, base_dtype="float32", targets=["q_proj", "v_proj", "down_proj"])

@@ -62,6 +62,7 @@ def test_a_failing_part_stops_no_other_and_its_last_lines_are_shown(
     assert page.read_text() == "before\n<!-- calls -->\nit works\n<!-- /calls -->\nafter\n"
 
 
+@pytest.mark.campaign
 def test_a_signal_ends_the_parts(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", _ENDLESS, str(tmp_path), _SLEEPS]

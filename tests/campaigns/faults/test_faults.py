@@ -74,6 +74,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
+@pytest.mark.campaign
 def test_a_fault_is_noticed_and_the_file_restored(copy: Path) -> None:
     (fault,) = select(["separator"])
     before = (copy / fault.file).read_bytes()

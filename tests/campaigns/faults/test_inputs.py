@@ -35,6 +35,7 @@ def test_every_format_has_sixty_kinds(one_format: Document | Binary) -> None:
     pytest.fail(f"{one_format.name} has {len(kinds)} kinds")
 
 
+@pytest.mark.campaign
 def test_a_sample_is_refused_or_read_as_it_says() -> None:
     slow = [
         one for one in FORMATS if one.name in ("params.yaml", "profile") or (isinstance(one, Binary) and one.is_slow)

@@ -44,6 +44,7 @@ def finished(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.campaign
 def test_flips_and_their_factor(finished: Path) -> None:
     found = summary.summarise(finished)
     shares = {kind: values["share"] for kind, values in found["flipped"].items()}
@@ -61,6 +62,7 @@ def test_flips_and_their_factor(finished: Path) -> None:
     assert summary.summarise(finished) == found
 
 
+@pytest.mark.campaign
 def test_the_datamodelling_score_of_exact_predictions_is_one(finished: Path) -> None:
     halves = summary.summarise(finished)["datamodelling score"]["random halves"]
     assert halves["mean"] == pytest.approx(1)
@@ -74,6 +76,7 @@ def test_ranks_decide_the_correlation() -> None:
     assert summary.spearman(left, np.ones(4)) == 0
 
 
+@pytest.mark.campaign
 def test_scores_that_no_record_can_have_are_counted(finished: Path) -> None:
     assert summary.summarise(finished)["decisions with unreliable scores"] == 0
     scores = np.load(finished / "scores-000.npy")
@@ -82,6 +85,7 @@ def test_scores_that_no_record_can_have_are_counted(finished: Path) -> None:
     assert summary.summarise(finished)["decisions with unreliable scores"] == 1
 
 
+@pytest.mark.campaign
 def test_a_summary_needs_every_job(finished: Path) -> None:
     with pytest.raises(DataError, match=f"{231 - 1 - 4 - 5 - 1 - 6} jobs are not finished; run `python -m"):
         proof.main(finished, "summary")

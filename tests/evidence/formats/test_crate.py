@@ -52,6 +52,7 @@ def report(published: tuple[Path, str], lineage: Lineage) -> dict[str, Any]:
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
+@pytest.mark.campaign
 def test_every_required_and_recommended_check_passes(report: dict[str, Any]) -> None:
     assert report["issues"] == []
     assert report["passed"]
