@@ -104,7 +104,7 @@ def plain_message(error: object) -> str | None:
     if isinstance(error, PathfinderError):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and (extra := _extra_for(error)):
-        return f"this needs {error.name}, which is not installed; run `pip install 'pathfinder-prm[{extra}]'`"
+        return f"this needs {error.name}, which is not installed; run `pip install '.[{extra}]'` in a clone"
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         file = error.filename if isinstance(error.filename, (str, Path)) else "a file"
         return f"{file}: {error.strerror}; {_REMEDIES[error.errno]}"

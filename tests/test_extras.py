@@ -120,14 +120,14 @@ def test_a_missing_extra_is_one_line_that_names_it(core: Path, tmp_path: Path, e
     replaced = {"RUN": RUN, "AUDIT": AUDIT, "DEMO": str(ROOT / "pathfinder/demo_model")}
     done = run(core, tmp_path, *(replaced.get(word, word) for word in words.split()))
     assert (done.returncode, done.stdout) == (1, "")
-    expected = rf"error: this needs [\w.]+, which is not installed; run `pip install 'pathfinder-prm\[{extra}\]'`\n"
+    expected = rf"error: this needs [\w.]+, which is not installed; run `pip install '\.\[{extra}\]'` in a clone\n"
     assert re.fullmatch(expected, done.stderr), done.stderr
 
 
 @pytest.mark.parametrize("module", ["uvicorn.config", "peft"])
 def test_a_library_call_names_the_extra_too(module: str) -> None:
     extra = "serve" if "uvicorn" in module else "train"
-    with pytest.raises(DataError, match=rf"needs {module}, .*'pathfinder-prm\[{extra}\]'"), extra_named():
+    with pytest.raises(DataError, match=rf"needs {module}, .*'\.\[{extra}\]'` in a clone"), extra_named():
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
     with pytest.raises(ModuleNotFoundError, match="unheard"), extra_named():
         raise ModuleNotFoundError("No module named 'unheard'", name="unheard")
