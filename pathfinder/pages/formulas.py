@@ -1,10 +1,10 @@
 """Formulas of untrusted texts as MathML, which browsers draw without a script.
 
-Two things are converted. The first is what is delimited as mathematics: ``$…$``, ``$$…$$``, ``\\(…\\)`` and
-``\\[…\\]``. As in Pandoc, a dollar opens a formula only before a character that is no space. It closes one only after
-such a character, and not before a digit, so prices stay prices. The second is a known command outside delimiters with
-its arguments and exponents, because solutions often end with a bare ``\\boxed{…}``. Whatever is between ``\\left`` and
-``\\right`` is one formula, also if it contains such commands.
+Two things are converted. The first is what is delimited as mathematics: ``$…$``, ``$$…$$``, ``\\(…\\)``,
+``\\[…\\]`` and the environments of aligned rows. As in Pandoc, a dollar opens a formula only before a character that is
+no space. It closes one only after such a character, and not before a digit, so prices stay prices. The second is a
+known command outside delimiters with its arguments and exponents, because solutions often end with a bare
+``\\boxed{…}``. Whatever is between ``\\left`` and ``\\right`` is one formula, also if it contains such commands.
 
 The converter's own text is not safe: it does not escape its input, and it takes addresses and styles from it. This
 module writes the converter's elements itself: known names and attributes, every text escaped.
@@ -35,14 +35,17 @@ _SYMBOLS = (
     "times|cdot|div|pm|leq?|geq?|neq?|approx|equiv|infty|pi|theta|alpha|beta|gamma|lambda|ldots|cdots|dots|therefore"
     "|implies|Rightarrow|rightarrow|to"
 )
+_ROWS = r"(?:align(?:ed)?|gather(?:ed)?|eqnarray|equation|split)\*?"
 _FORMULA = re.compile(
     r"\$\$(?P<display>[^$]+)\$\$|\$(?=\S)(?P<inline>[^$\n]*?[^\s$\\])\$(?!\d)"
     r"|(?<!\\)\\\((?P<round>(?:[^\\]|\\[^()])+)\\\)|(?<!\\)\\\[(?P<square>(?:[^\\]|\\[^\[\]])+)\\\]"
+    rf"|(?<!\\)(?P<rows>\\begin\{{(?P<name>{_ROWS})\}}(?:[^\\]|\\(?!begin|end))*+\\end\{{(?P=name)\}})"
     rf"|(?<!\\)(?P<bare>\\(?:(?:boxed|fbox|sqrt(?:\[\d\])?|overline){_GROUP}|(?:[dt]?frac|binom){_GROUP}{_GROUP}"
     rf"|(?:{_SYMBOLS})(?![A-Za-z]))(?:[_^](?:{_GROUP}|\w))*+)"
     rf"|(?<!\\)(?P<fenced>{_FENCED}(?:[_^](?:{_GROUP}|\w))*+)"
 )
 """No delimiter occurs twice before the other one, so the search takes linear time."""
+_ENVIRONMENT = re.compile(rf"\\(begin|end)\{{{_ROWS}\}}")
 _ELEMENTS = re.compile(
     "math|mrow|mi|mo|mn|mtext|mspace|mfrac|msqrt|mroot|msub|msup|msubsup|munder|mover|munderover|mtable|mtr|mtd|mstyle"
     "|mpadded|menclose"
@@ -97,7 +100,8 @@ class Formulas:
         formula = next(part for part in found.groups() if part is not None)
         if len(formula) > LONGEST or self.left <= 0:
             return None
-        display = "block" if found.lastgroup in ("display", "square") else "inline"
+        formula = _ENVIRONMENT.sub(r"\\\1{align*}", formula)  # the one that the converter knows without numbers of rows
+        display = "block" if found.lastgroup in ("display", "square", "rows") else "inline"
         try:
             made = self._written(convert_to_element(formula, display=display))
         except Exception:  # the converter has no common class of errors, and untrusted text can cause any of them

@@ -47,6 +47,11 @@ def drawn(text: str) -> str:
         (r"so \left(\frac{1}{2}\right)^2 = q", "</mrow><mn>2</mn></msup></math> = q"),
         (r"f\left[ 1 + \left( x \right) \times 2 \right]", ">]</mo></mrow></math>"),
         (r"\left\lfloor \frac{7}{2} \right\rfloor = 3", "</math> = 3"),
+        (
+            r"so \begin{align*} a &= b \\ &= c \end{align*}.",
+            'so <math display="block"><mtable displaystyle="true"><mtr><mtd ',
+        ),
+        (r"\[\begin{aligned} a &= b \end{aligned}\]", '<mtd columnalign="left"><mi></mi><mo>=</mo><mi>b</mi></mtd>'),
     ],
 )
 def test_delimited_formulas_become_mathml(text: str, part: str) -> None:
@@ -75,6 +80,7 @@ def test_delimited_formulas_become_mathml(text: str, part: str) -> None:
         "one $ sign, and $$ two",
         r"\( never closed",
         r"$\phantom{hidden}$",
+        r"\begin{align} a &= b \end{gather}",
     ],
 )
 def test_everything_else_stays_as_it_is_written(text: str) -> None:
@@ -139,6 +145,8 @@ def test_random_formulas_are_fast_and_harmless() -> None:
         r"\pi^{a}",
         r"\left(",
         r"\left(\right",
+        r"\begin{align}",
+        r"\begin{align}a\\",
     ],
 )
 def test_a_long_text_takes_little_time(part: str) -> None:
