@@ -97,7 +97,10 @@ Split = Annotated[
 ]
 Columns = Annotated[
     str,
-    typer.Option(help="The names of your fields: problem=FIELD,steps=FIELD (or solution=, solutions=)[,id=FIELD]."),
+    typer.Option(
+        help="The names of your fields: problem=FIELD,steps=FIELD (or solution=, solutions=)[,id=FIELD]; `label` also "
+        "needs answer=FIELD, if it has another name."
+    ),
 ]
 Problems = Annotated[str, typer.Option(help="The input file of a batch, if FILE holds its answers (custom_id).")]
 
@@ -302,6 +305,40 @@ def grade(
         typer.echo(render(benchmark, result, output).rstrip("\n"))
         for note in notes(benchmark, result, preset):
             typer.echo(f"note: {note}", err=True)
+
+
+@app.command(rich_help_panel=BENCHMARKS, **example("data/search/math.jsonl --policy data/models/base --out a.jsonl"))
+def label(
+    file: Annotated[
+        str, typer.Argument(help="Solutions in any layout of `score`, each with the right `answer` (docs/data.md).")
+    ],
+    out: Annotated[Path, typer.Option(help="The new file of JSON lines.")],
+    policy: Annotated[
+        str | None,
+        typer.Option(help="The model that completes: a folder, or a repository of the Hub (default: as in `bench`)."),
+    ] = None,
+    url: Annotated[str | None, typer.Option(help="A server (…/v1) that offers the policy, and no other model.")] = None,
+    completions: Annotated[int, typer.Option(min=1, help="Completions after each step.")] = 8,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a completion.")] = 1024,
+    temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Temperature; top-p is 0.95.")] = 0.7,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the completions.")] = 42,
+    split: Split = "auto",
+    columns: Columns = "",
+    problems: Problems = "",
+    as_json: AsJson = False,
+) -> None:
+    """Label the steps of solutions by the share of completions after them that reach the right answer.
+
+    The rows are TRL's stepwise supervision, which `pathfinder train` reads.
+    A step is true if any completion is right; mc_value has the shares.
+    The same command resumes after an interruption.
+    """
+    from pathfinder.label import labelled, lines
+
+    solutions = list(given_in(file, split, columns, problems).each())
+    settings = {"n": completions, "solution_tokens": max_tokens, "temperature": temperature, "seed": seed}
+    result = labelled(solutions, out, policy, url, settings)
+    show(result, as_json, lines(result))
 
 
 def _folder(data: Path | None, benchmark: str) -> Path:

@@ -195,6 +195,7 @@ def _calls(words: tuple[str, ...], value: str) -> Iterator[list[str]]:
         ("lineage", "export"): ["--format", "crate"],
         ("publish",): ["--dry-run"],
         ("train",): ["--out", "new"],
+        ("label",): ["--out", "new"],
     }.get(words, [])
     parts = VERBS[words].params
     arguments = [param for param in parts if param.param_type_name == "argument"]

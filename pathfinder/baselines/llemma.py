@@ -6,7 +6,7 @@ and ``models/reward_model.py`` (the mean over the output rows), ssmisya/PRMBench
 ``mr_eval/models/llemma7b_prm.py`` (sigmoid, threshold 0.5). The tokenizer is EleutherAI/llemma_7b's. A blank line
 ends a step, so blank lines inside a step become plain line breaks. PRMBench deletes them, and reads one place too many:
 the blank line after the heading is its first step, so a step gets the score of the step before it. The
-authors name no threshold.
+authors name no threshold. It is assumed that each newline is a token, as in Llama 2.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class SearchOptions:
         Raises ``DataError`` if they do not exist or the server offers another policy, ``TransientError`` if the server
         does not answer.
         """
-        return SearchTask(self, _problems(data, limit, self.problems), _policy(self))
+        return SearchTask(self, _problems(data, limit, self.problems), policy_of(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class SearchTask:
 def bench_search(model: Named, scoring: Score, task: SearchTask, kept: str, subsets: bool) -> Iterator[Row]:
     """The rows of the search; finished chunks of work are kept below ``kept``, as in ``chunk_folder``."""
     options, loaded, policy = task.options, task.loaded, task.policy
-    settings = _settings(options)
+    settings = settings_of(options)
     sections: dict[str, Any] = {"search": settings, "score": scoring}
     params = Params.model_construct(**sections)
     identity = {"run": "with the PRM", "policy": policy.identity}
@@ -140,7 +140,8 @@ def _rows(
         yield from search_rows(f"{way} {options.n}: {score}", sets, right, Paper(), subsets)
 
 
-def _settings(options: SearchOptions) -> Search:
+def settings_of(options: SearchOptions) -> Search:
+    """The settings of the policy's calls and of the search."""
     chosen = {"n": options.n, "preset": "official" if options.rules == "official" else "default"}
     server = {"engine": "openai", "base_url": options.url} if options.url else {}
     return Search.model_construct(**SETTINGS | chosen | server)
@@ -156,7 +157,8 @@ def _problems(data: Path, limit: int, given: Path | None) -> Loaded[SearchProble
     return read_search(folder, sets, limit)
 
 
-def _policy(options: SearchOptions) -> _Policy:
+def policy_of(options: SearchOptions) -> _Policy:
+    """The policy; raises as ``SearchOptions.read`` does."""
     if options.url:
         from pathfinder.engines.openai_client import connect  # a policy in this process needs no client
 

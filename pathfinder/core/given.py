@@ -131,13 +131,17 @@ def _of_json(name: str, handle: IO[bytes]) -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class GivenSolution:
-    """The steps of one solution, and the correctness of each step if the row has it. ``at`` names file and row."""
+    """The steps of one solution, and the correctness of each step and the right ``answer`` if the row has them.
+
+    ``at`` names file and row.
+    """
 
     at: str
     id: str
     problem: str
     steps: tuple[str, ...]
     labels: tuple[bool, ...] | None = None
+    answer: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +155,14 @@ class GivenRow:
     sides: tuple[str, ...] = ("",)
     labels: tuple[bool, ...] | None = None
     answers: Any = ()
+    answer: Any = None
 
     def each(self) -> Iterator[GivenSolution]:
         """The solutions; of several, the id is ``ID/SIDE``, where the side is a number from 0, or its name."""
         for side, steps in zip(self.sides, self.solutions, strict=True):
-            yield GivenSolution(self.at, f"{self.id}/{side}" if side else self.id, self.problem, steps, self.labels)
+            yield GivenSolution(
+                self.at, f"{self.id}/{side}" if side else self.id, self.problem, steps, self.labels, self.answer
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +199,9 @@ def read_given(
     reader = _Reader(split, known, COLUMNS if names else BATCH if problems else None)
     for at, row in rows:
         if names:
-            row = {key: row["id"] for key in ("id",) if key in row} | {to: _at_path(at, row, names[to]) for to in names}
+            row = {key: row["id"] for key in ("id", "answer") if key in row} | {
+                to: _at_path(at, row, names[to]) for to in names
+            }
         elif problems and isinstance(row, dict) and BATCH.fits(row):
             row = _asked(at, row, questions, problems)
         reader.add(at, row)
@@ -238,8 +247,9 @@ class _Reader:
                 self._left_out += 1
                 return
         steps = tuple(self._steps(one, layout) for one in taken.solutions)
-        row_of = GivenRow(at, str(identity), taken.problem, steps, tuple(taken.sides), taken.labels, taken.answers)
-        self.rows.append(row_of)
+        answer = None if (key := row.get("answer")) in taken.solutions else key
+        named = (at, str(identity), taken.problem, steps, tuple(taken.sides))
+        self.rows.append(GivenRow(*named, taken.labels, taken.answers, answer))
 
     def _steps(self, solution: str | Sequence[str], layout: Layout) -> tuple[str, ...]:
         if not isinstance(solution, str):
@@ -284,13 +294,13 @@ def _named(columns: str) -> dict[str, str]:
     """The field for each name of ``--columns``."""
     pairs = [pair.partition("=") for pair in columns.split(",")] if columns else []
     names = {target.strip(): path.strip() for target, _, path in pairs}
-    known = ("problem", "steps", "solution", "solutions", "id", "answers")
+    known = ("problem", "steps", "solution", "solutions", "id", "answers", "answer")
     solutions = {"steps", "solution", "solutions"} & names.keys()
     is_whole = "problem" in names and len(solutions) == 1 and len(names) == len(pairs)
     if columns and not (is_whole and all(names.values()) and names.keys() <= {*known}):
         raise DataError(
             f"--columns {columns}: expected problem=FIELD and one of steps=FIELD, solution=FIELD and solutions=FIELD, "
-            "with id=FIELD or answers=FIELD if you like, separated by commas"
+            "with id=FIELD, answers=FIELD or answer=FIELD if you like, separated by commas"
         )
     return names
 

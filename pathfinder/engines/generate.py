@@ -42,6 +42,9 @@ class Generator:
         self._pad = min(self._ends)
         self._longest = int(getattr(self._model.config, "max_position_embeddings", 2**31))
         self._pieces: dict[int, str] = {}
+        self.computed = self.separate = 0
+        """Tokens without padding: those that passed through the model, and those that would have if each completion had
+        been computed by itself."""
 
     def chat_prompt(self, user: str) -> str:
         """Format one user turn with the chat template, followed by the start of the answer."""
@@ -72,6 +75,7 @@ class Generator:
             rows = order[start : start + _ROWS]
             sampled = self._batch([encoded[prompts[i]] for i in rows], [keys[i] for i in rows], sampling)
             out.update(zip(rows, sampled, strict=True))
+            self.separate += sum(len(encoded[prompts[i]]) + out[i].tokens - 1 for i in rows)
         return [out[i] for i in range(len(prompts))]
 
     def _batch(self, prompts: list[list[int]], keys: list[str], sampling: Sampling) -> list[Completion]:
@@ -89,6 +93,7 @@ class Generator:
             places = state.advance([(row.place, row.ids[-1]) for row in active])
             for row, place in zip(active, places, strict=True):
                 row.place = place
+        self.computed += state.computed
         return [self._completion(row, sampling) for row in rows]
 
     def _take(self, row: _Row, token: int, stops: tuple[str, ...]) -> None:
@@ -185,6 +190,7 @@ class _State:
         self._cache = _Cache(len(unique), width + max_tokens)
         self.logits = self._forward(ids, (seen.cumsum(1) - 1).clamp(min=0), (seen[:, None] & causal)[:, None])
         self._next = seen.sum(1)
+        self.computed = int(seen.sum())
         self._seen = torch.cat([seen, torch.ones((len(unique), max_tokens), dtype=torch.bool)], 1)
 
     def advance(self, drawn: list[tuple[int, int]]) -> list[int]:
@@ -212,6 +218,7 @@ class _State:
         seen = self._seen[:, : self._cache.length + 1]
         self.logits = self._forward(held, self._next[:, None], seen[:, None, None])
         self._next = self._next + 1
+        self.computed += len(children)
         return [children[pair] for pair in drawn]
 
     def _forward(self, ids: Tensor, positions: Tensor, seen: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,28 +16,6 @@ from pathfinder.engines.sampling import Sampling
 from pathfinder.engines.workers import Chunk, OnDone, Work, Workers, cut
 from pathfinder.policy.policy import Policy, open_policy, safe_prompt
 from pathfinder.policy.serving import POLICY
-
-
-@dataclass(frozen=True, slots=True)
-class SampleJob:
-    """Draws whole solutions with the policy in ``policy``; a chunk's content is its problems.
-
-    ``urls`` are the policy's servers, if it has any.
-    """
-
-    settings: Search
-    urls: tuple[str, ...]
-    policy: Path = POLICY
-
-    @contextmanager
-    def open(self) -> Iterator[Work]:
-        """Load the policy or connect to its servers."""
-        policy = open_policy(self.settings, self.policy, self.urls)
-
-        def work(chunk: Chunk, _: OnDone) -> list[dict[str, Any]]:
-            return solve(policy, chunk.content, self.settings)
-
-        yield work
 
 
 def solve(policy: Policy, problems: Sequence[SearchProblem], settings: Search) -> list[dict[str, Any]]:
@@ -59,6 +37,29 @@ def solve(policy: Policy, problems: Sequence[SearchProblem], settings: Search) -
         }
         for problem, completions in zip(problems, groups, strict=True)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleJob:
+    """Draws with the policy in ``policy``, by default whole solutions; a chunk's content is its problems.
+
+    ``urls`` are the policy's servers, if it has any.
+    """
+
+    settings: Search
+    urls: tuple[str, ...]
+    policy: Path = POLICY
+    draw: Callable[[Policy, Sequence[Any], Search], Any] = solve
+
+    @contextmanager
+    def open(self) -> Iterator[Work]:
+        """Load the policy or connect to its servers."""
+        policy = open_policy(self.settings, self.policy, self.urls)
+
+        def work(chunk: Chunk, _: OnDone) -> Any:
+            return self.draw(policy, chunk.content, self.settings)
+
+        yield work
 
 
 def draw_all(

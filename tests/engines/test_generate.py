@@ -71,6 +71,15 @@ def test_a_row_does_not_depend_on_its_neighbours(generator: Generator) -> None:
     assert together[0] != together[4], "equal prompts with different keys are different draws"
 
 
+def test_tokens_are_counted_without_padding(folder: Path) -> None:
+    """Three equal greedy rows and a longer one: the equal rows pass through the model once."""
+    made = Generator(folder)
+    prompts = [PROMPTS[0]] * 3 + [PROMPTS[0] + PROMPTS[1]]
+    found = made.generate(prompts, ["a", "b", "c", "d"], Sampling(0.0, 1.0, 24))
+    costs = [len(made.encode(prompt)) + one.tokens - 1 for prompt, one in zip(prompts, found, strict=True)]
+    assert (made.computed, made.separate) == (costs[0] + costs[3], sum(costs))
+
+
 def test_draws_follow_the_nucleus(generator: Generator) -> None:
     """The shares of 3,000 first tokens match the exact top-p distribution."""
     prompt, top_p, n = PROMPTS[1], 0.8, 3000

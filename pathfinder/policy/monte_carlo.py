@@ -1,0 +1,149 @@
+"""Monte-Carlo values of steps: the share of a policy's completions after a step that reach the right answer.
+
+A step is correct if its value is above 0 (hard estimation); the value itself is the soft label. A step that ends with
+an answer needs no completion: its value is 1 if the answer is right, else 0. Equal beginnings of solutions of one
+problem are completed once.
+
+Source: Math-Shepherd, Wang et al., arXiv 2312.08935, section 3.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ground.io import DataError, digest_of
+from pathfinder.benchmarks.grading import Grader, gold_of, last_boxed
+from pathfinder.benchmarks.readers import is_answer
+from pathfinder.core.given import GivenSolution
+from pathfinder.core.params import Search
+from pathfinder.core.prompts import STEP_SEPARATOR
+from pathfinder.engines.sampling import Sampling
+from pathfinder.engines.workers import Workers, cut
+from pathfinder.policy.policy import Policy, safe_prompt
+
+_PROMPTS = 64
+"""Beginnings of solutions that share a chunk, unless one problem has more."""
+Steps = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A problem, its answer as ``gold_of`` reads it, and the beginnings of its solutions, each up to a step's end."""
+
+    problem: str
+    gold: tuple[str, ...]
+    starts: tuple[Steps, ...]
+
+    @property
+    def open(self) -> list[Steps]:
+        """The beginnings without an answer."""
+        return [start for start in self.starts if _answer(start) is None]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What the policy drew: per problem the values of its beginnings, and the counts of all tokens.
+
+    A beginning without room for a completion in the policy's context has the value None.
+    """
+
+    values: Mapping[str, Mapping[Steps, float | None]]
+    computed: int
+    separate: int
+    failures: Mapping[str, int]
+
+
+def tasks_of(solutions: Iterable[GivenSolution]) -> list[Task]:
+    """One task per problem; raises ``DataError`` with the row for a solution without an answer or without steps."""
+    gold: dict[str, tuple[str, ...]] = {}
+    starts: dict[str, dict[Steps, None]] = {}
+    for one in solutions:
+        parts = one.answer if isinstance(one.answer, list) else [one.answer]
+        if not parts or not all(map(is_answer, parts)):
+            raise DataError(
+                f"{one.at}: answer is {one.answer!r:.80}; give the right answer, or --columns …,answer=FIELD"
+            )
+        if not all(step.strip() for step in one.steps or ("",)):
+            raise DataError(f"{one.at}: a solution without steps, or an empty step; remove it")
+        key = gold_of("", one.answer, "repaired")
+        if gold.setdefault(one.problem, key) != key:
+            raise DataError(f"{one.at}: the problem has another answer in an earlier row; correct one of the two")
+        starts.setdefault(one.problem, {}).update(dict.fromkeys(_starts(one.steps)))
+    return [Task(problem, key, tuple(starts[problem])) for problem, key in gold.items()]
+
+
+def roll_out(policy: Policy, tasks: Sequence[Task], settings: Search) -> dict[str, Any]:
+    """Complete every open beginning ``settings.n`` times.
+
+    Returns the ``answers`` of the completions of each beginning of each task, null for a beginning without room, and
+    the tokens that were ``computed``, as ``Generator`` counts them, and would be for ``separate`` completions.
+    """
+    starts = [(task.problem, start) for task in tasks for start in task.open]
+    names = [digest_of([settings.seed, ascii(problem), ascii(start)]) for problem, start in starts]
+    prompts = [safe_prompt(policy, *start) for start in starts for _ in range(settings.n)]
+    keys = [f"{name}/{number}" for name in names for number in range(settings.n)]
+    before = _counts(policy)
+    drawn = policy.generate(prompts, keys, Sampling(settings.temperature, settings.top_p, settings.solution_tokens))
+    groups = (drawn[start : start + settings.n] for start in range(0, len(drawn), settings.n))
+    found = [
+        None if any(one.finish == "too_long" for one in group) else [last_boxed(one.text) for one in group]
+        for group in groups
+    ]
+    answers, rest = [], iter(found)
+    for task in tasks:
+        answers.append([next(rest) for _ in task.open])
+    computed, separate = (after - since for after, since in zip(_counts(policy), before, strict=True))
+    return {"answers": answers, "computed": computed, "separate": separate}
+
+
+def draw(tasks: Sequence[Task], workers: Workers, folder: Path) -> Drawn:
+    """The values of all beginnings, by workers whose job draws with ``roll_out``; ``folder`` keeps finished chunks."""
+    size = max(1, _PROMPTS * len(tasks) // max(1, sum(len(task.starts) for task in tasks)))
+    parts = workers.run(cut(tasks, size), folder, "label")
+    answers = [row for part in parts for row in part["answers"]]
+    with Grader() as grader:
+        values = {task.problem: _values(grader, task, row) for task, row in zip(tasks, answers, strict=True)}
+    computed, separate = (sum(part[name] for part in parts) for name in ("computed", "separate"))
+    return Drawn(values, computed, separate, grader.failures)
+
+
+def rows_of(solutions: Iterable[GivenSolution], drawn: Drawn) -> Iterator[dict[str, Any]]:
+    """A row of stepwise supervision per solution, with the values of its steps in ``mc_value``.
+
+    A solution ends before its first step without a value, and is left out without any.
+    """
+    for one in solutions:
+        values = list[float]()
+        for start in _starts(one.steps):
+            if (value := drawn.values[one.problem][start]) is None:
+                break
+            values.append(value)
+        if values:
+            labels = [value > 0 for value in values]
+            steps = list(one.steps[: len(values)])
+            yield {"prompt": one.problem, "completions": steps, "labels": labels, "mc_value": values}
+
+
+def _values(grader: Grader, task: Task, answers: Sequence[list[str | None] | None]) -> dict[Steps, float | None]:
+    drawn = dict(zip(task.open, answers, strict=True))
+    found: dict[Steps, float | None] = {}
+    for start in task.starts:
+        given = drawn.get(start, [_answer(start)])
+        right = [grader.is_right(task.gold, answer) for answer in given or ()]
+        found[start] = sum(right) / len(right) if right else None
+    return found
+
+
+def _starts(steps: Steps) -> Iterator[Steps]:
+    return (steps[:end] for end in range(1, len(steps) + 1))
+
+
+def _answer(start: Steps) -> str | None:
+    return last_boxed(STEP_SEPARATOR.join(start))
+
+
+def _counts(policy: Policy) -> tuple[int, int]:
+    return getattr(policy, "computed", 0), getattr(policy, "separate", 0)

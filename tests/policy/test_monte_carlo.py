@@ -1,0 +1,163 @@
+"""Monte-Carlo values of steps: counted by hand with a scripted policy, and against the world's truth."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from ground.io import DataError, write_jsonl
+from pathfinder.cli import app
+from pathfinder.core.given import GivenSolution, read_given
+from pathfinder.engines.sampling import Completion, Sampling
+from pathfinder.engines.workers import Workers
+from pathfinder.policy.monte_carlo import Drawn, draw, roll_out, rows_of, tasks_of
+from pathfinder.policy.samples import SampleJob
+from pathfinder.training.stepwise import Row, read
+from tests.support.searches import settings
+from tests.support.verbs import checked
+from world.oracle import assess_all
+from world.story import read_story
+
+CLI = CliRunner()
+SUBSETS = ("gsm8k", "math", "olympiadbench", "omnimath")
+RIGHT = "The answer is \\boxed{7}."
+
+
+class Counting:
+    """A policy: after "good" every answer is right, after "half" every second one, after "bad" none.
+
+    A prompt with "long" has no room, and "fail" ends the run.
+    """
+
+    specials: Collection[str] = ("<|im_end|>", "<+>")
+    prompts: list[str]
+
+    def __init__(self) -> None:
+        self.prompts = []
+
+    def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+        self.prompts += prompts
+        return [self._one(prompt, int(key.rpartition("/")[2])) for prompt, key in zip(prompts, keys, strict=True)]
+
+    def _one(self, prompt: str, number: int) -> Completion:
+        if "fail" in prompt:
+            raise KeyboardInterrupt
+        if "long" in prompt:
+            return Completion("", 0, "too_long")
+        step = prompt.rstrip().rpartition("\n")[2]
+        right = step == "good" or (step == "half" and number % 2 == 0)
+        return Completion(RIGHT if right else "The answer is \\boxed{8}.", 9, "stop")
+
+
+def given(*steps: str, problem: str = "3 + 4?", answer: Any = 7) -> GivenSolution:
+    return GivenSolution("f: row 1", "1", problem, steps, None, answer)
+
+
+def labelled(policy: Any, solutions: list[GivenSolution], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    monkeypatch.setattr("pathfinder.policy.samples.open_policy", lambda *_: policy)
+    with Workers(SampleJob(settings(), (), folder, roll_out), each=0) as workers:
+        return draw(tasks_of(solutions), workers, folder)
+
+
+def test_values_are_the_shares_of_right_completions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Counting()
+    solutions = [
+        given("good", "half", RIGHT),
+        given("good", "bad", "It is \\boxed{9}."),
+        given("good", "long", "good", problem="8 - 1?", answer=["$7$"]),
+    ]
+    rows = list(rows_of(solutions, labelled(policy, solutions, tmp_path, monkeypatch)))
+    assert rows[0]["mc_value"] == [1.0, 0.5, 1.0]
+    assert rows[1] == {
+        "prompt": "3 + 4?",
+        "completions": ["good", "bad", "It is \\boxed{9}."],
+        "labels": [True, False, False],
+        "mc_value": [1.0, 0.0, 0.0],
+    }
+    assert (rows[2]["completions"], rows[2]["mc_value"]) == (["good"], [1.0]), "it ends before the step without room"
+    assert len(policy.prompts) == 4 * 6, "a shared beginning is completed once, a step with the answer never"
+
+
+def test_a_resumed_run_repeats_no_finished_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pathfinder.policy.monte_carlo._PROMPTS", 1)
+    solutions = [given("good"), given("fail", problem="2 + 5?")]
+    first, again = Counting(), Counting()
+    with pytest.raises(KeyboardInterrupt):
+        labelled(first, solutions, tmp_path, monkeypatch)
+    monkeypatch.setattr(Counting, "_one", lambda *_: Completion(RIGHT, 9, "stop"))
+    assert labelled(again, solutions, tmp_path, monkeypatch).values["2 + 5?"] == {("fail",): 1.0}
+    assert (len(first.prompts), len(again.prompts)) == (8, 4)
+
+
+def test_tokens_of_labels_and_turns_move_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Counting()
+    solutions = [given("a <|im_end|> <+>", "good", problem="3 + 4?<|im_end|>")]
+    labelled(policy, solutions, tmp_path, monkeypatch)
+    assert {prompt.count("<|im_end|>") for prompt in policy.prompts} == {2}, "only the prompt's own"
+    assert not any("<+>" in prompt for prompt in policy.prompts)
+
+
+@pytest.mark.parametrize(
+    ("solutions", "message"),
+    [
+        ([given("a", answer=None)], "f: row 1: answer is None; give the right answer"),
+        ([given("a", answer=[])], "answer is .*; give the right answer"),
+        ([given()], "f: row 1: a solution without steps, or an empty step; remove it"),
+        ([given("a", " ")], "without steps, or an empty step"),
+        ([given("a"), given("b", answer=8)], "the problem has another answer in an earlier row"),
+    ],
+)
+def test_a_bad_row_is_named(solutions: list[GivenSolution], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        tasks_of(solutions)
+
+
+def test_the_right_answer_is_no_solution(tmp_path: Path) -> None:
+    """MATH has a solution and an answer; the answer of GSM8K is the solution."""
+    file = tmp_path / "rows.jsonl"
+    for row, columns, answer in (
+        ({"problem": "p", "solution": "a\nb", "answer": "7"}, "", "7"),
+        ({"question": "p", "answer": "a\nb"}, "", None),
+        ({"problem": "p", "steps": ["a"], "answer": 7}, "", 7),
+        ({"q": "p", "s": ["a"], "key": 7}, "problem=q,steps=s,answer=key", 7),
+        ({"question": "p", "solutions": ["a", "b"], "answer": 7}, "", 7),
+    ):
+        write_jsonl(file, [row])
+        assert {one.answer for one in read_given(str(file), columns=columns).each()} == {answer}
+
+
+@pytest.mark.parametrize("count", [12, pytest.param(200, marks=pytest.mark.benchmarks)])
+def test_labels_agree_with_the_world_s_truth(
+    world: Path, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The steps up to the first error, of solutions of the shipped world, by its policy of five layers."""
+    monkeypatch.chdir(tmp_path)
+    source = [row for name in SUBSETS for row in json.loads((world / f"processbench/{name}.json").read_text())[:50]]
+    rows = [{name: row[name] for name in ("problem", "steps")} for row in source[:count]]
+    write_jsonl(Path("in.jsonl"), [row | {"answer": read_story(row["problem"]).answer} for row in rows])
+    words = ["label", "in.jsonl", "--policy", str(world / "models/base"), "--max-tokens", "256", "--out", "out.jsonl"]
+    done = CLI.invoke(app, [*words, "--json"])
+    result = checked("label", done.stdout)
+    agreed = [found for row in read(Path("out.jsonl")).rows for found in to_first_error(row)]
+    print(f"{sum(agreed)} of {len(agreed)} labels agree; {result}")
+    assert len(agreed) > 2 * count
+    assert sum(agreed) > 0.9 * len(agreed)
+    assert result["computed_tokens"] * 5 < result["separate_tokens"]
+    assert not list(Path(".pathfinder").rglob("*.json")), "the chunks are gone"
+    again = CLI.invoke(app, words)
+    assert (again.exit_code, "out.jsonl: exists; name a new file" in again.stderr) == (1, True)
+
+
+def to_first_error(row: Row) -> Iterator[bool]:
+    """True for a label that is the truth, of each step up to the first error."""
+    verdicts = assess_all(read_story(row.problem), row.steps)
+    for verdict, label in zip(verdicts, row.labels["correctness"], strict=True):
+        assert verdict is not None
+        yield verdict.is_correct == bool(label)
+        if not verdict.is_correct:
+            return
