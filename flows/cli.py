@@ -164,7 +164,7 @@ def _print(parts: Iterable[str | Table]) -> None:
         console.print(shown)
 
 
-@app.command(help=PIPELINE_VERBS["pull"], rich_help_panel=PIPELINE, **example("--key runner.pem"))
+@app.command(help=PIPELINE_VERBS["pull"], rich_help_panel=PIPELINE, **example("--key docs/evidence/runner.pem"))
 def pull(
     key: Annotated[list[Path] | None, typer.Option(help="A public key (PEM) to trust, in addition.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a changed lock and changed outputs.")] = False,
