@@ -51,6 +51,16 @@ def train(
             "correct (docs/readings.md)."
         ),
     ] = None,
+    head: Annotated[
+        Literal["tokens", "classes"],
+        typer.Option(
+            help="tokens: label tokens after a prompt about one step. classes: wrong or correct, read at a separator "
+            "after each step by a model for token classification, as TRL's PRMTrainer trains it."
+        ),
+    ] = "tokens",
+    separator: Annotated[
+        str, typer.Option(help="The text after each step, for --head classes.", show_default="a line break")
+    ] = "",
     variant: Annotated[
         VariantName | None,
         typer.Option(
@@ -96,24 +106,25 @@ def train(
     Rows with the same problem and first steps share their computation.
     A step that several rows repeat with the same label counts once.
     """
-    _refuse(out)
+    _refuse(out, head, variant, separator)
     from pathfinder.models.cards import confined
     from pathfinder.training.stepwise import read
+    from pathfinder.tree.separated import SEPARATOR
 
     if device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     data, progress = read(file, neutral), out.with_name(f"{out.name}.progress")
-    name = data.variant(variant)
+    name, after = (data.variant(variant), None) if head == "tokens" else ("no_subtasks", separator or SEPARATOR)
     if fresh:
         io.remove(progress)
     with confined():
-        opened = _base(base, revision)
+        opened = _base(base, revision, head)
         settings = _settings(opened, epochs, learning_rate, batch, lora, seed, dtype)
-        result = _trained(data, name, opened, settings, held_out, out, progress)
+        result = _trained(data, name, opened, settings, held_out, out, progress, after)
     show(result, as_json, _lines(result))
 
 
-def _refuse(out: Path) -> None:
+def _refuse(out: Path, head: str, variant: str | None, separator: str) -> None:
     """Raise for options that no data can repair."""
     if find_spec("accelerate") is None:  # named before a module that several extras install
         raise ModuleNotFoundError(name="accelerate")
@@ -123,13 +134,23 @@ def _refuse(out: Path) -> None:
         raise io.DataError("pathfinder train runs in one process; start it without a launcher (docs/training.md)")
     if not out.name or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
         raise io.DataError(f"{out}: not an empty folder; name a new one with --out, or remove it")
+    if head == "classes" and variant not in (None, "no_subtasks"):
+        raise io.DataError(f"--head classes has one label, so it cannot train {variant}; leave --variant out")
+    if separator and head == "tokens":
+        raise io.DataError("--separator is for --head classes; add it, or leave the option out")
 
 
-def _base(name: str, revision: str | None) -> OpenedModel:
+def _base(name: str, revision: str | None, head: str) -> OpenedModel:
     from pathfinder.models.folders import open_model
     from pathfinder.sources.named_models import model_folder
 
-    return open_model(model_folder(name, revision) if name else DEMO)
+    opened = open_model(model_folder(name, revision) if name else DEMO)
+    if head == "classes":
+        from pathfinder.baselines.backbone import CLASSES
+
+        if (kind := opened.config.content.get("model_type")) not in CLASSES:
+            raise io.DataError(f"--base {name}: --head classes takes {', '.join(CLASSES)}, not {kind!r:.80}")
+    return opened
 
 
 def _settings(
@@ -168,9 +189,19 @@ def _settings(
 
 
 def _trained(
-    data: Supervision, variant: str, base: OpenedModel, settings: Train, held_out: float, out: Path, progress: Path
+    data: Supervision,
+    variant: str,
+    base: OpenedModel,
+    settings: Train,
+    held_out: float,
+    out: Path,
+    progress: Path,
+    separator: str | None,
 ) -> dict[str, Any]:
-    """Train, write the model folder ``out``, and return what the verb prints; ``progress`` holds the checkpoints."""
+    """Train, write the model folder ``out``, and return what the verb prints; ``progress`` holds the checkpoints.
+
+    A model with a ``separator`` classifies tokens.
+    """
     import torch
     import transformers
 
@@ -180,13 +211,13 @@ def _trained(
 
     trees, origin = split(data.trees(), held_out, settings.seed), base_of(base)
     identity = {
-        "data": [data.sha256, data.neutral, variant, held_out],
+        "data": [data.sha256, data.neutral, variant, separator, held_out],
         "base": as_facts(origin),
         "settings": deciding(settings),
         "versions": [version("pathfinder-prm"), torch.__version__, transformers.__version__],
     }
     place = progress / io.digest_of(identity)[:16]
-    done = cast("Trained", train(base, variant, settings, place, lambda: trees, str(out / MODEL_FILE)))
+    done = cast("Trained", train(base, variant, settings, place, lambda: trees, str(out / MODEL_FILE), separator))
     figures, neutral = done.figures, MEANINGS[data.neutral] if data.neutral else ""
     labels = {label: found.as_json() for label, found in figures.test_labels.items()}
     of_file = data.file.name, data.sha256, len(data.rows), neutral

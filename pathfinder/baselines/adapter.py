@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy as np
 from ground.io import DataError
 from pathfinder.core.steps import Solution, StepScore, Verdicts
 from pathfinder.models.tokens import Ids, around, neutralise, special_strings
+from pathfinder.tree.separated import SEPARATOR, Separated
 
 if TYPE_CHECKING:  # a search with one of our own PRMs reads only the names
     import torch
@@ -47,13 +49,18 @@ class Piece:
 
 
 class Text:
-    """A tokenizer, and the strings that no text from outside may contain."""
+    """A tokenizer, the strings that no text from outside may contain, and the separator of a model that has one."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, *forbidden: str) -> None:
-        self.tokenizer = tokenizer
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, *forbidden: str, separator: str = SEPARATOR) -> None:
+        self.tokenizer, self._separator = tokenizer, separator
         self._backend = tokenizer.backend_tokenizer
         self._forbidden = (*special_strings(tokenizer), *forbidden)
         self._frames: dict[tuple[str | None, tuple[str, ...]], list[str]] = {}
+
+    @cached_property
+    def separated(self) -> Separated:
+        """The prompts with the model's separator after every step. Raises ``DataError`` as ``Separated`` does."""
+        return Separated(self.tokenizer, self._separator)
 
     def safe(self, text: str) -> str:
         """Text from outside with special tokens and the system's own step token broken up."""

@@ -17,6 +17,7 @@ from pathfinder.models.tokens import open_tokenizer
 from pathfinder.prm.steps import chunks, split
 from pathfinder.tree.layout import TreeBatch, backend_on, batch_trees
 from pathfinder.tree.packing import pack
+from pathfinder.tree.separated import separator_of
 from pathfinder.tree.tree import build_tree
 
 
@@ -32,7 +33,8 @@ class BaselineScorer:
         where: str | None = None,
     ) -> None:
         self._files = model.files
-        self._tokenizer = model.part(TOKENIZER) or model.files
+        self._tokenizer, self._known = model.part(TOKENIZER) or model.files, model.known
+        self._separator = separator_of(model.config.content, str(model.folder))
         self._use(method)  # first: the wrong folder is refused before its weights are loaded
         self._model = load_backbone(model, dtype, where)
         self._dtype, self._budget = DTYPES[dtype], token_budget
@@ -47,12 +49,12 @@ class BaselineScorer:
 
     def _use(self, method: Method) -> None:
         self._method = method
-        self._text = Text(open_tokenizer(self._tokenizer), *method.adapter.forbidden)
+        self._text = Text(open_tokenizer(self._tokenizer), *method.adapter.forbidden, separator=self._separator)
         self._head = method.adapter.head(self._text, Shards(self._files))
 
-    def unlike(self, _: Solution) -> tuple[str, ...]:
-        """Nothing: a published PRM does not say what it learnt from."""
-        return ()
+    def unlike(self, solution: Solution) -> tuple[str, ...]:
+        """See ``Known.unlike``; empty for a published PRM, which does not say what it learnt from."""
+        return self._known.unlike(solution.problem, solution.steps) if self._known else ()
 
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None

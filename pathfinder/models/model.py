@@ -5,6 +5,7 @@ Only safetensors weights are read, and no code of a model folder is ever run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,11 +33,19 @@ def device() -> Literal["cpu", "cuda"]:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def load_model(model: OpenedModel, dtype: str = "float32", *, where: str | None = None) -> PreTrainedModel:
+def load_model(
+    model: OpenedModel,
+    dtype: str = "float32",
+    *,
+    where: str | None = None,
+    kind: Any = AutoModelForCausalLM,
+    **more: Any,
+) -> PreTrainedModel:
     """The causal language model of a folder, in evaluation mode, on ``where`` (default: ``device()``).
 
-    On the CPU a small model sets torch to one thread, whatever ``OMP_NUM_THREADS`` says. Raises ``DataError`` for an
-    unknown dtype, and for a folder without safetensors weights or with broken files.
+    ``kind`` is another class of transformers, for which ``read_model`` takes ``more``. On the CPU a small model sets
+    torch to one thread, whatever ``OMP_NUM_THREADS`` says. Raises ``DataError`` for an unknown dtype, and for a folder
+    without safetensors weights or with broken files.
     """
     if dtype not in DTYPES:
         raise DataError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
@@ -46,17 +55,18 @@ def load_model(model: OpenedModel, dtype: str = "float32", *, where: str | None 
             f"{path}: no safetensors weights; other formats are refused (they can run code). For a model of the Hub, "
             "leave `files` of its source in download.sources empty, and run the download stage again"
         )
-    loaded = read_model(AutoModelForCausalLM, path, dtype)
+    loaded = read_model(kind, path, dtype, **more)
     place = where or device()
     if place == "cpu" and loaded.num_parameters() < _SMALL:
         torch.set_num_threads(1)
     return loaded.to(place).eval()  # type: ignore[no-any-return]
 
 
-def read_model(kind: Any, path: Path, dtype: str, **more: Any) -> Any:
+def read_model(kind: Any, path: Path, dtype: str, new: Sequence[str] = (), **more: Any) -> Any:
     """A model of the transformers class ``kind`` from the files in ``path``, with ``more`` arguments for its loader.
 
-    Raises ``DataError`` for broken files, and for weights that the files lack (transformers would draw them at random).
+    The files may lack the ``new`` weights, which transformers then draws. Raises ``DataError`` for broken files, and
+    for other weights that the files lack (transformers would draw them too).
     """
     for index in path.glob("*.safetensors.index.json"):
         _refuse_other_weights(index)
@@ -75,7 +85,7 @@ def read_model(kind: Any, path: Path, dtype: str, **more: Any) -> Any:
             raise
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(f"{path}: the model cannot be loaded ({reason}); fetch or create its files again") from error
-    if missing := sorted(found["missing_keys"]):
+    if missing := sorted(set(found["missing_keys"]) - set(new)):
         raise DataError(f"{path}: the weights have no {', '.join(missing[:3])} …; fetch or create them again")
     return model
 

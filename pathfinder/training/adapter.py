@@ -1,7 +1,8 @@
 """LoRA: only a small adapter is trained, and at the end it is merged into the model's own weights.
 
-The rows of the three label tokens are trained as well, because a base model has never learned them. The merged folder
-is an ordinary model folder. Its subfolder ``adapter/`` holds the adapter by itself for other tools (peft).
+The rows of the three label tokens, or the layer of the classes, are trained as well, because a base model has never
+learned them. The merged folder is an ordinary model folder. Its subfolder ``adapter/`` holds the adapter by itself for
+other tools (peft).
 """
 
 from __future__ import annotations
@@ -18,8 +19,11 @@ from pathfinder.models.tokens import LabelIds
 FOLDER = "adapter"
 
 
-def with_adapter(model: PreTrainedModel, settings: Lora, ids: LabelIds) -> Any:
-    """``model`` with a new adapter, seeded by torch's generator. Raises ``DataError`` for targets it does not have."""
+def with_adapter(model: PreTrainedModel, settings: Lora, ids: LabelIds | None) -> Any:
+    """``model`` with a new adapter, seeded by torch's generator. Raises ``DataError`` for targets it does not have.
+
+    Without ``ids`` of label tokens, ``model`` classifies tokens.
+    """
     from peft import LoraConfig, get_peft_model  # takes seconds
 
     modules = {name.rpartition(".")[2] for name, _ in model.named_modules()}
@@ -29,15 +33,18 @@ def with_adapter(model: PreTrainedModel, settings: Lora, ids: LabelIds) -> Any:
             f"train.lora.targets: the model has no module {', '.join(unknown)}; name linear layers such as q_proj"
         )
     base: Any = model
-    rows = [ids.good, ids.bad, ids.mask]
-    tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight
+    more: dict[str, Any] = {"task_type": "TOKEN_CLS", "modules_to_save": ["score"]}
+    if ids is not None:
+        rows = [ids.good, ids.bad, ids.mask]
+        tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight
+        trained = {"embed_tokens": rows} | ({} if tied else {"lm_head": rows})
+        more = {"task_type": "CAUSAL_LM", "trainable_token_indices": trained}
     config = LoraConfig(
-        task_type="CAUSAL_LM",
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=0.0,  # dropout would make a tree's loss differ from the sum over its samples
         target_modules=sorted(settings.targets),
-        trainable_token_indices={"embed_tokens": rows} | ({} if tied else {"lm_head": rows}),
+        **more,
     )
     network = get_peft_model(base, config, autocast_adapter_dtype=False)
     for parameter in network.parameters():

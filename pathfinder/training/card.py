@@ -36,6 +36,33 @@ In a clone of the project that made it, or after `pip install .` there:
 `PRM.load("FOLDER")` does the same from Python (docs/library.md). FOLDER is the folder with `pathfinder.json`, which \
 names the variant, the label tokens and the settings of the training. All probabilities are of *no* error: higher is \
 better."""
+_EXAMPLE = """\
+problem = "Tom has 5 apples. He buys 7. How many apples does he have?"
+steps = ["He buys 7, so 5 + 7 = 12 apples.", "The answer is \\\\boxed{13}."]"""
+_CLASSES = """\
+This code gives the same rewards with the package transformers, without the project. Every step is followed by the \
+separator {separator!r}, where the model gives the probabilities of a wrong and a correct step. `"."` is the folder of \
+this card. The texts must not contain special tokens.
+
+```python
+import torch
+from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+{example}
+
+tokenizer = AutoTokenizer.from_pretrained(".")
+model = AutoModelForTokenClassification.from_pretrained(".", dtype="auto").eval()
+ids, ends = [], []
+for text in (problem, *(text for step in steps for text in (step, {separator!r}))):
+    ids += tokenizer(text, add_special_tokens=False)["input_ids"]
+    ends.append(len(ids) - 1)
+start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+with torch.inference_mode():
+    shares = model(torch.tensor([start + ids])).logits[0, len(start) :].float().softmax(-1)
+rewards = shares[ends[2::2], 1].tolist()
+for step, reward in zip(steps, rewards):
+    print(f"{{reward:.3f}}", step)
+```"""
 _LOADING = """\
 This code gives the same rewards with the package transformers, without the project. It asks for the labels in one \
 prompt and for the correctness in another one, which has the labels. `"."` is the folder of this card. The texts must \
@@ -45,8 +72,7 @@ not contain special tokens.
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-problem = "Tom has 5 apples. He buys 7. How many apples does he have?"
-steps = ["He buys 7, so 5 + 7 = 12 apples.", "The answer is \\\\boxed{{13}}."]
+{example}
 
 tokenizer = AutoTokenizer.from_pretrained(".")
 model = AutoModelForCausalLM.from_pretrained(".", dtype="auto").eval()
@@ -183,10 +209,16 @@ class Given:
         return {key: value for key, value in found.items() if value not in ("", {})}
 
 
-def card_of_given(given: Given, settings: Train, labels: Sequence[str], weights: int) -> str:
-    """The card of a model of so many ``weights`` that ``pathfinder train`` made from a person's own data."""
+def card_of_given(
+    given: Given, settings: Train, labels: Sequence[str], weights: int, separator: str | None = None
+) -> str:
+    """The card of a model of so many ``weights`` that ``pathfinder train`` made from a person's own data.
+
+    ``separator`` follows each step in the prompt of a model that classifies tokens.
+    """
     facts = {
         "variant": given.variant,
+        **({} if separator is None else {"separator": separator}),
         "labels": list(labels),
         "weights": weights,
         "base model": as_facts(given.base),
@@ -203,8 +235,8 @@ def card_of_given(given: Given, settings: Train, labels: Sequence[str], weights:
         _OWN.format(labels=", ".join(labels), file=given.file),
         *([_TOY.format(weights=weights)] if weights < LARGEST_TOY else []),
         "## Scoring with it",
-        SCORING,
-        loading(given.variant),
+        SCORING if separator is None else SCORING.replace("label tokens", "separator"),
+        loading(given.variant) if separator is None else _CLASSES.format(example=_EXAMPLE, separator=separator),
         "## Training",
         _facts(facts),
         "## Results",
@@ -237,7 +269,7 @@ def loading(variant: str) -> str:
         captions = [[caption] for group in captions for caption in group]
     has_product = not marks.second and len(marks.first) > 1
     reward = "torch.tensor(found).prod().item()" if has_product else "found[-1]"
-    return _LOADING.format(user=user_turn(""), captions=captions, reward=reward)
+    return _LOADING.format(example=_EXAMPLE, user=user_turn(""), captions=captions, reward=reward)
 
 
 def deciding(settings: Train) -> dict[str, Any]:

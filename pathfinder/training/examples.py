@@ -21,7 +21,7 @@ from ground.progress import Progress
 from pathfinder.core.labels import CORRECTNESS, OPTIMALITY, PREDICTED, STEP_LABELS
 from pathfinder.core.params import Train
 from pathfinder.core.prompts import ERROR_FREE
-from pathfinder.tree.passes import Encoded, Pass, Prompter, Query
+from pathfinder.tree.passes import Encoded, Pass, Prompts, Query
 from pathfinder.tree.tree import Tree
 
 
@@ -30,7 +30,7 @@ class Targets:
     """The labels that readings should predict, each array (readings,)."""
 
     marks: npt.NDArray[np.int8]
-    """The position of the label in ``Prompter.labels``."""
+    """The position of the label in ``Prompts.labels``."""
     positive: npt.NDArray[np.bool_]
     shares: npt.NDArray[np.float32]
     """The share of ``<+>`` in the target: 0, 1 or a Monte-Carlo value."""
@@ -83,7 +83,7 @@ def gold_labels(branch: dict[str, Any], labels: Sequence[str]) -> tuple[bool, ..
 
 def read_examples(
     frame: pl.DataFrame,
-    prompter: Prompter,
+    prompter: Prompts,
     budget: int,
     weighting: str = "sample",
     records_per_tree: int = 0,
@@ -131,7 +131,7 @@ def read_examples(
 class _Reader:
     """Makes examples of labelled steps that share a problem."""
 
-    prompter: Prompter
+    prompter: Prompts
     budget: int
     soft: bool
     positions: int

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForTokenClassification
 
 from pathfinder.core.params import Train
 from pathfinder.models import launch, model, sharding, tokens
 from pathfinder.models.folders import open_model
 from pathfinder.training.adapter import with_adapter
 from pathfinder.tree.attention import use_trees
+from pathfinder.tree.separated import CLASSES, SETTING
 
 
 def load_network(base: Path, tokenizer: Any, settings: Train) -> tuple[Any, list[str]]:
@@ -30,6 +31,25 @@ def load_network(base: Path, tokenizer: Any, settings: Train) -> tuple[Any, list
         network, added = sharding.load_sharded(base, tokenizer, settings.dtype)
         use_trees(network)
     return network, added
+
+
+def load_classifier(base: Path, settings: Train, separator: str) -> Any:
+    """The network that classifies tokens, as TRL's PRMTrainer takes it; a layer ``score`` that the base lacks is drawn.
+
+    config.json names the classes and the separator. There is no dropout, which would make the branches of a tree
+    differ. Raises ``DataError`` as ``load_model`` does, and for a base with other classes.
+    """
+    config: Any = AutoConfig.from_pretrained(base, trust_remote_code=False)
+    names = {name: number for number, name in CLASSES.items()}
+    config.update({"id2label": CLASSES, "label2id": names, "classifier_dropout": 0.0, SETTING: separator})
+    torch.manual_seed(settings.seed)
+    dtype = settings.lora.base_dtype if settings.lora.rank else "float32"
+    new = ("score.weight", "score.bias")
+    network: Any = model.load_model(
+        open_model(base), dtype, kind=AutoModelForTokenClassification, new=new, config=config
+    )
+    use_trees(network)
+    return with_adapter(network, settings.lora, None) if settings.lora.rank else network
 
 
 def gathered_network(base: Path, tokenizer: Any, settings: Train, weights: dict[str, torch.Tensor]) -> Any:

@@ -21,7 +21,7 @@ from pathfinder.training.examples import Example, Targets
 from pathfinder.tree.attention import read_logits
 from pathfinder.tree.layout import Backend, TreeBatch, backend_on, batch_trees
 from pathfinder.tree.packing import pack
-from pathfinder.tree.passes import Prompter
+from pathfinder.tree.passes import Prompts
 
 
 def batches(
@@ -65,7 +65,7 @@ def summed_loss(
 
 @torch.no_grad()  # not inference_mode: a sharded network continues to train with the weights gathered here
 def evaluate(
-    model: PreTrainedModel, examples: Sequence[Example], prompter: Prompter, token_budget: int
+    model: PreTrainedModel, examples: Sequence[Example], prompter: Prompts, token_budget: int
 ) -> dict[str, dict[str, float]]:
     """Accuracy, majority accuracy, area under the ROC curve and loss per label, read where the loss is read.
 

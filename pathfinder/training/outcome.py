@@ -20,7 +20,8 @@ from pathfinder.training import metrics
 from pathfinder.training.adapter import merge, save_adapter
 from pathfinder.training.card import Given, Learnt, card_of, card_of_given
 from pathfinder.training.examples import Example
-from pathfinder.tree.passes import Prompter
+from pathfinder.tree.passes import Prompts
+from pathfinder.tree.separated import Separated
 
 _LOG_ROWS = 400
 _LEFT_OUT = {"id": pl.String(), "tokens": pl.Int64()}
@@ -29,7 +30,7 @@ _LEFT_OUT = {"id": pl.String(), "tokens": pl.Int64()}
 def save_model(
     network: Any,
     tokenizer: PreTrainedTokenizerFast,
-    prompter: Prompter,
+    prompter: Prompts,
     settings: Train,
     tokens_added: Sequence[str],
     path: Path,
@@ -50,12 +51,12 @@ def save_model(
         network.config.use_cache = True
         network.to(DTYPES[settings.dtype]).save_pretrained(folder)
         save_tokenizer(tokenizer, folder)
-        ids = prompter.ids
+        ids, separator = prompter.ids, prompter.separator if isinstance(prompter, Separated) else None
+        tokens = {"<+>": ids.good, "<->": ids.bad, "<extra>": ids.mask}
         description = {
             "variant": prompter.variant.name,
             "labels": prompter.labels,
-            "token_ids": {"<+>": ids.good, "<->": ids.bad, "<extra>": ids.mask},
-            "tokens_added": tokens_added,
+            **({"token_ids": tokens, "tokens_added": tokens_added} if separator is None else {"separator": separator}),
             "train": settings.model_dump(),
             **({"data": learnt.facts()} if isinstance(learnt, Given) else {}),
             **({"known": known.as_json()} if known else {}),
@@ -63,7 +64,7 @@ def save_model(
         write_json(folder / MODEL_FILE, description)
         weights = sum(parameter.numel() for parameter in network.parameters())
         if isinstance(learnt, Given):
-            text = card_of_given(learnt, settings, prompter.labels, weights)
+            text = card_of_given(learnt, settings, prompter.labels, weights, separator)
         else:
             text = card_of(learnt, settings, sources, prompter.labels, weights)
         write_text(folder / CARD, text)

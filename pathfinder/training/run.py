@@ -19,12 +19,14 @@ from pathfinder.core.params import Train
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.models import folders, launch, model
 from pathfinder.models.folders import Known
+from pathfinder.models.tokens import open_tokenizer
 from pathfinder.training import metrics, outcome, stored, trainer
 from pathfinder.training.card import Given, Learnt
 from pathfinder.training.examples import Example, read_examples
-from pathfinder.training.network import gathered_network, load_network, positions
+from pathfinder.training.network import gathered_network, load_classifier, load_network, positions
 from pathfinder.training.objective import evaluate
-from pathfinder.tree.passes import Prompter
+from pathfinder.tree.passes import Prompter, Prompts
+from pathfinder.tree.separated import Separated
 
 Trees = tuple[pl.DataFrame, pl.DataFrame]
 """The trees to learn from and the held-out trees (``records.TREES`` or ``SOFT_TREES``)."""
@@ -40,7 +42,7 @@ class Trained:
 
     network: Any
     tokenizer: PreTrainedTokenizerFast
-    prompter: Prompter
+    prompter: Prompts
     tokens_added: Sequence[str]
     learn: Sequence[Example]
     held_out: Sequence[Example]
@@ -58,25 +60,36 @@ class Trained:
 
 
 def train(
-    base: folders.OpenedModel, variant: str, settings: Train, progress: Path, trees: Callable[[], Trees], listed: str
+    base: folders.OpenedModel,
+    variant: str,
+    settings: Train,
+    progress: Path,
+    trees: Callable[[], Trees],
+    listed: str,
+    separator: str | None = None,
 ) -> Trained | None:
     """Train ``variant`` from ``base``, in this process and all others that a launcher started; the first has a result.
 
     The folder ``progress`` receives the tokenised ``trees`` and the checkpoints, so a run that was killed resumes if
     it is given the same folder. ``listed`` says where records are listed that are too long for the model.
+    With a ``separator`` the network classifies the token after each step (``Separated``), in one process.
     Raises ``DataError`` as ``load_network``, ``read_examples`` and ``fit`` do.
     """
     if model.device() == "cpu":
         torch.set_num_threads(1)  # a fixed order of sums: the same bytes for any number of cores
     processes = launch.join(cpu=model.device() == "cpu")
-    is_first, files, tokenizer = processes.is_main_process, base.files, base.tokenizer
-    prompter = Prompter(tokenizer, VARIANTS[variant])
+    is_first, files = processes.is_main_process, base.files
+    tokenizer = base.tokenizer if separator is None else open_tokenizer(files)
+    prompter: Prompts = Prompter(tokenizer, VARIANTS[variant]) if separator is None else Separated(tokenizer, separator)
     sets, about = stored.prepared(
         progress / "examples", is_first, lambda: _examples(trees(), settings, prompter, positions(files), listed)
     )
     learn, test, left_out = sets["learn"], sets["test"], about.pop("left_out")
     known = Known.of_json(about.pop("known"), str(progress))
-    network, added = load_network(files, tokenizer, settings)
+    if separator is None:
+        network, added = load_network(files, tokenizer, settings)
+    else:
+        network, added = load_classifier(files, settings, separator), []
     curve = test[:: -(-len(test) // _CURVE_TREES) or 1]
     fitted = trainer.fit(network, prompter, learn, settings, progress, curve)
 
@@ -95,7 +108,7 @@ def train(
 
 
 def _examples(
-    trees: Trees, settings: Train, prompter: Prompter, limit: int, listed: str
+    trees: Trees, settings: Train, prompter: Prompts, limit: int, listed: str
 ) -> tuple[stored.Sets, dict[str, Any]]:
     """The examples to learn from and the held-out ones, and what the metrics say about them."""
     learn_trees, test_trees = trees

@@ -13,7 +13,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ from pathfinder.training.published import plan_samples, weigh
 from pathfinder.training.throughput import Throughput
 from pathfinder.tree.layout import backend_on
 from pathfinder.tree.packing import passes_of
-from pathfinder.tree.passes import Prompter
+from pathfinder.tree.passes import Prompts
+from pathfinder.tree.separated import CLASSES, Separated
 
 _CURVE_POINTS = 10
 """Points of a learning curve, evenly spaced over the optimiser steps, in addition to the first step."""
@@ -66,7 +67,7 @@ def plan_of(examples: Sequence[Example], settings: Train) -> list[list[int]]:
 
 def fit(
     model: PreTrainedModel,
-    prompter: Prompter,
+    prompter: Prompts,
     examples: Sequence[Example],
     settings: Train,
     folder: Path,
@@ -117,6 +118,7 @@ def fit(
     trainer.points = {1, *(round(len(plan) * part / _CURVE_POINTS) for part in range(1, _CURVE_POINTS + 1))}
     trainer.writer = checkpoints.Writer(folder, kept, group)
     shape = shape_of(model.config.to_dict(), "base")
+    shape = replace(shape, vocabulary=len(CLASSES)) if isinstance(prompter, Separated) else shape
     trainer.throughput = Throughput(shape, bool(settings.lora.rank), arguments.world_size)
     with Progress("train", len(plan), "steps") if trainer.is_world_process_zero() else nullcontext() as progress:
         if progress is not None:
@@ -147,7 +149,7 @@ class _Arguments(TrainingArguments):
 class _TreeTrainer(Trainer):
     """Takes whole optimiser steps: several forward passes of packed trees, divided once by all their labels."""
 
-    prompter: Prompter
+    prompter: Prompts
     examples: Sequence[Example]
     budget: int
     by_device: bool

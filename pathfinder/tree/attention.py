@@ -244,20 +244,23 @@ def use_trees(model: PreTrainedModel) -> None:
 def read_logits(model: Any, batch: Any, cache: KVCache | None = None) -> Tensor:
     """Logits at the readings of ``batch`` (a ``layout.TreeBatch``): (readings, vocabulary). Fills ``cache`` if given.
 
-    Raises ``ValueError`` for a model that is not switched: every other back end, FlashAttention 2 included, would read
-    the row as one plain text without an error.
+    A model that classifies tokens has its classes in place of a vocabulary. Raises ``ValueError`` for a model that is
+    not switched: every other back end, FlashAttention 2 included, would read the row as one plain text without an
+    error.
     """
     used = getattr(getattr(model, "config", None), "_attn_implementation", NAME)
     if used != NAME:
         raise ValueError(f"attention {used!r} would treat a tree as a plain text; switch the model with use_trees")
     if supports(model):
         return model.get_output_embeddings()(final_states(model, batch, cache))  # type: ignore[no-any-return]
-    return model(  # type: ignore[no-any-return]
+    classifies = type(model).__name__.endswith("ForTokenClassification")  # also with an adapter of peft
+    logits: Tensor = model(
         input_ids=batch.input_ids,
         position_ids=batch.position_ids,
         attention_mask=None,  # the plan is the mask, and transformers makes none for attention of this name
         use_cache=False,
-        logits_to_keep=batch.reads,
         tree=batch.plan,
         kv_cache=cache,
+        **({} if classifies else {"logits_to_keep": batch.reads}),
     ).logits[0]
+    return logits[batch.reads] if classifies else logits

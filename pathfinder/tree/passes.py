@@ -7,6 +7,7 @@ Correctness given these labels (paper section 3.2 and algorithm 1; ``build_datas
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -128,56 +129,24 @@ Encoded = tuple[Ids, tuple[int, ...]]
 """A query's prompt with every mark masked, and the positions of the marks' tokens."""
 
 
-class Prompter:
-    """Turns queries into trees of prompts for one variant, tokenizer and preset."""
+class Prompts(ABC):
+    """Turns queries into trees of prompts for one variant; ``encode`` gives them a form."""
 
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerFast,
-        variant: Variant,
-        preset: Preset = PRESETS["default"],
-        ids: LabelIds | None = None,
-    ) -> None:
-        """Without the ``ids`` of the label tokens, add the missing ones to the tokenizer."""
-        self.variant, self.preset = variant, preset
-        self.ids = ids or label_ids(tokenizer)
+    def __init__(self, variant: Variant, ids: LabelIds) -> None:
+        """``ids`` are the places of a true and a false label among the network's outputs, and the mask of a label."""
+        self.variant, self.ids = variant, ids
         self._marks = (*variant.first, *variant.second)
         self.labels: tuple[str, ...] = tuple(mark.label for mark in self._marks)
         self.passes = passes(variant)
-        self._frame = ChatFrame(tokenizer, preset.answer_role)
-        self._specials = special_strings(tokenizer)
-        self._is_label = np.zeros(max(len(tokenizer), *tokenizer.added_tokens_decoder) + 1, dtype=np.bool_)
-        self._is_label[[self.ids.good, self.ids.bad, self.ids.mask]] = True
+
+    @abstractmethod
+    def encode(self, queries: Sequence[Query]) -> list[Encoded]:
+        """Each query's prompt with every mark masked, and the positions of the marks' tokens."""
 
     @property
     def samples(self) -> list[Sequence[Pass]]:
         """The passes of each sample that the published training makes of a record."""
         return [self.passes] if self.variant.sequential else [(step,) for step in self.passes]
-
-    def turns(self, query: Query, tokens: Sequence[str]) -> tuple[str, str]:
-        """The user and assistant turns with ``tokens`` at the first marks; special tokens in texts are neutralised."""
-        clean = [neutralise(text, self._specials) for text in (query.problem, *query.prefix, query.step)]
-        if self.preset.strip_step_prefix:
-            clean[1:] = [prompts.unnumbered(text) for text in clean[1:]]
-        marks = [(mark.caption, token) for mark, token in zip(self._marks, tokens, strict=False)]
-        user = prompts.user_turn(clean[0], self.preset.system)
-        return user, prompts.assistant_turn(clean[1:-1], clean[-1], marks, self.preset.lead, self.preset.counts_steps)
-
-    def encode(self, queries: Sequence[Query]) -> list[Encoded]:
-        """Each query's prompt with every mark masked, and the positions of the marks' tokens.
-
-        The other prompts of the query differ only in these tokens: a tokenizer splits at special tokens first, so the
-        ids between them do not depend on the labels. Raises ``DataError`` if a prompt has other label tokens.
-        """
-        masked = [prompts.MASK] * len(self.labels)
-        encoded = self._frame.encode([self.turns(query, masked) for query in queries])
-        out: list[Encoded] = []
-        for query, ids in zip(queries, encoded, strict=True):
-            slots = tuple(np.flatnonzero(self._is_label[ids]).tolist())
-            if len(slots) != len(masked) or 0 in slots:
-                raise DataError(f"{query.name}: {len(slots)} label tokens in its prompt, expected {len(masked)}")
-            out.append((ids, slots))
-        return out
 
     def prompt(self, ids: Ids, slots: Sequence[int], given: Sequence[bool], asked: Sequence[int]) -> Ids:
         """The separate prompt of a pass, up to the last label that it asks for (exclusive)."""
@@ -213,3 +182,47 @@ class Prompter:
                         places.append(Place(number, tuple(labels), mark))
                     sequences.append(self.prompt(ids, slots, labels, step.asked))
         return build_tree(sequences, reads), places
+
+
+class Prompter(Prompts):
+    """Prompts of PathFinder-PRM for one variant, tokenizer and preset: one step, with a label token at each mark."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        variant: Variant,
+        preset: Preset = PRESETS["default"],
+        ids: LabelIds | None = None,
+    ) -> None:
+        """Without the ``ids`` of the label tokens, add the missing ones to the tokenizer."""
+        super().__init__(variant, ids or label_ids(tokenizer))
+        self.preset = preset
+        self._frame = ChatFrame(tokenizer, preset.answer_role)
+        self._specials = special_strings(tokenizer)
+        self._is_label = np.zeros(max(len(tokenizer), *tokenizer.added_tokens_decoder) + 1, dtype=np.bool_)
+        self._is_label[[self.ids.good, self.ids.bad, self.ids.mask]] = True
+
+    def turns(self, query: Query, tokens: Sequence[str]) -> tuple[str, str]:
+        """The user and assistant turns with ``tokens`` at the first marks; special tokens in texts are neutralised."""
+        clean = [neutralise(text, self._specials) for text in (query.problem, *query.prefix, query.step)]
+        if self.preset.strip_step_prefix:
+            clean[1:] = [prompts.unnumbered(text) for text in clean[1:]]
+        marks = [(mark.caption, token) for mark, token in zip(self._marks, tokens, strict=False)]
+        user = prompts.user_turn(clean[0], self.preset.system)
+        return user, prompts.assistant_turn(clean[1:-1], clean[-1], marks, self.preset.lead, self.preset.counts_steps)
+
+    def encode(self, queries: Sequence[Query]) -> list[Encoded]:
+        """Each query's prompt with every mark masked, and the positions of the marks' tokens.
+
+        The other prompts of the query differ only in these tokens: a tokenizer splits at special tokens first, so the
+        ids between them do not depend on the labels. Raises ``DataError`` if a prompt has other label tokens.
+        """
+        masked = [prompts.MASK] * len(self.labels)
+        encoded = self._frame.encode([self.turns(query, masked) for query in queries])
+        out: list[Encoded] = []
+        for query, ids in zip(queries, encoded, strict=True):
+            slots = tuple(np.flatnonzero(self._is_label[ids]).tolist())
+            if len(slots) != len(masked) or 0 in slots:
+                raise DataError(f"{query.name}: {len(slots)} label tokens in its prompt, expected {len(masked)}")
+            out.append((ids, slots))
+        return out

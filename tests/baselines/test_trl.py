@@ -27,6 +27,7 @@ from pathfinder.cli import app
 from pathfinder.core.steps import Solution
 from tests.baselines.model_folders import qwen_tokenizer, sentencepiece
 from tests.support.models import sides
+from tests.support.trl import tokenized
 
 KINDS = {
     "qwen2": (Qwen2Config, Qwen2ForTokenClassification),
@@ -56,23 +57,10 @@ def checkpoint(folder: Path, kind: str = "qwen2", labels: int = 2) -> Path:
 SIDES = sides(32, 48, 2, 4, 2)
 
 
-def tokenized(folder: Path, problem: str, steps: tuple[str, ...]) -> tuple[list[int], list[int]]:
-    """The ids of ``tokenize_row``, and the places of the labels in them."""
-    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-    ids = tokenizer(problem, add_special_tokens=False)["input_ids"]
-    ids = ids if tokenizer.bos_token_id is None else [tokenizer.bos_token_id, *ids]
-    ends = []
-    for step in steps:
-        ids = ids + tokenizer(step, add_special_tokens=False)["input_ids"]
-        ids += tokenizer.encode("\n", add_special_tokens=False)
-        ends.append(len(ids) - 1)
-    return ids, ends
-
-
 @torch.no_grad()
 def as_trl(folder: Path, problem: str, steps: tuple[str, ...]) -> list[float]:
     """The probability of class 1 at every label."""
-    ids, ends = tokenized(folder, problem, steps)
+    ids, ends = tokenized(AutoTokenizer.from_pretrained(folder), problem, steps)
     model: Any = AutoModelForTokenClassification.from_pretrained(folder, attn_implementation="eager").eval()
     found: list[float] = model(torch.tensor([ids])).logits[0, ends].softmax(-1)[:, 1].tolist()
     return found
@@ -81,7 +69,7 @@ def as_trl(folder: Path, problem: str, steps: tuple[str, ...]) -> list[float]:
 @torch.no_grad()
 def trl_loss(folder: Path, labels: list[bool]) -> float:
     """The loss of a batch of one row in ``PRMTrainer``, which is the model's own."""
-    ids, ends = tokenized(folder, PROBLEM, STEPS)
+    ids, ends = tokenized(AutoTokenizer.from_pretrained(folder), PROBLEM, STEPS)
     wanted = torch.full((1, len(ids)), -100)
     wanted[0, ends] = torch.tensor(labels).long()
     model: Any = AutoModelForTokenClassification.from_pretrained(folder, attn_implementation="eager").eval()
