@@ -17,7 +17,7 @@ from typer.main import get_group
 from ground.io import DataError
 from ground.show import PIPELINE, PIPELINE_VERBS, AsJson, AsJsonLines, Verbs, example, flushed, show, show_row
 from ground.text import errors_without_traceback, has_colour, printable
-from pathfinder.bench import Precision, Revision, System, bench
+from pathfinder.bench import Precision, Revision, System, bench, leaderboard
 
 if TYPE_CHECKING:
     from pathfinder.core.given import Given
@@ -97,10 +97,7 @@ Split = Annotated[
 ]
 Columns = Annotated[
     str,
-    typer.Option(
-        help="The names of your fields: problem=FIELD,steps=FIELD (or solution=, solutions=)[,id=FIELD]; `label` also "
-        "needs answer=FIELD, if it has another name."
-    ),
+    typer.Option(help="The names of your fields: problem=FIELD,steps=FIELD (or solution=, solutions=)[,id=FIELD]."),
 ]
 Problems = Annotated[str, typer.Option(help="The input file of a batch, if FILE holds its answers (custom_id).")]
 
@@ -277,6 +274,7 @@ def serve(
 
 
 app.command(rich_help_panel=BENCHMARKS, **example("pathfinder/demo_model --data data --limit 5"))(bench)
+app.command(rich_help_panel=BENCHMARKS, **example("one/ another/ --page board.html"))(leaderboard)
 
 
 @app.command(rich_help_panel=BENCHMARKS, **example("prmbench artifacts/predictions/prmbench/full.jsonl"))
@@ -333,12 +331,11 @@ def label(
     A step is true if any completion is right; mc_value has the shares.
     The same command resumes after an interruption.
     """
-    from pathfinder.label import labelled, lines
+    from pathfinder.label import labelled
 
     solutions = list(given_in(file, split, columns, problems).each())
     settings = {"n": completions, "solution_tokens": max_tokens, "temperature": temperature, "seed": seed}
-    result = labelled(solutions, out, policy, url, settings)
-    show(result, as_json, lines(result))
+    show(labelled(solutions, out, policy, url, settings), as_json)
 
 
 def _folder(data: Path | None, benchmark: str) -> Path:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ground import io
-from ground.show import counted
 from pathfinder.bench.search import SearchOptions, policy_of, settings_of
 from pathfinder.core.given import GivenSolution
 from pathfinder.engines.workers import Workers, chunk_folder
@@ -20,10 +19,9 @@ from pathfinder.policy.serving import deciding, policy_cards
 def labelled(
     solutions: Sequence[GivenSolution], out: Path, policy: str | None, url: str | None, chosen: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Write the rows of ``solutions`` to ``out`` and return what the verb prints; ``chosen`` replaces settings.
+    """Write the rows of ``solutions`` to ``out`` and return what the verb prints; a later call resumes.
 
-    Finished chunks are kept until then, so a later call resumes. Raises ``DataError`` if ``out`` exists, for a solution
-    without an answer, and for a policy or server that does not fit.
+    Raises ``DataError`` if ``out`` exists, for a solution without an answer, and for a policy that does not fit.
     """
     if out.exists():
         raise io.DataError(f"{out}: exists; name a new file with --out, or remove it")
@@ -33,8 +31,8 @@ def labelled(
     folder = chunk_folder("label-steps", deciding(settings) | identity, [])
     job = SampleJob(settings, (url,) if url else (), found.folder, roll_out)
     with Workers(job, 0, policy_cards(settings)) as workers:
-        drawn = draw(tasks, workers, folder)
-    rows = list(rows_of(solutions, drawn))
+        values, tokens, not_graded = draw(tasks, workers, folder)
+    rows = list(rows_of(solutions, values))
     io.write_jsonl(out, rows)
     io.remove(folder)
     labels = [label for row in rows for label in row["labels"]]
@@ -45,25 +43,8 @@ def labelled(
         "correct_steps": sum(labels),
         "left_out_steps": sum(len(one.steps) for one in solutions) - len(labels),
         "completions": settings.n * sum(len(task.open) for task in tasks),
-        "computed_tokens": drawn.computed or None,
-        "separate_tokens": drawn.separate or None,
-        "not_graded": sum(drawn.failures.values()),
+        "computed_tokens": tokens["computed"],
+        "separate_tokens": tokens["separate"],
+        "not_graded": not_graded,
         "seconds": time.monotonic() - start,
     }
-
-
-def lines(result: Mapping[str, Any]) -> Iterator[str]:
-    """The result for a person."""
-    steps, right = result["steps"], result["correct_steps"]
-    yield f"{counted(steps, 'step')} of {counted(result['rows'], 'solution')} in {result['file']}: {right:,} correct"
-    if result["left_out_steps"]:
-        yield f"{counted(result['left_out_steps'], 'step')} left out: too long for the policy's context"
-    if result["not_graded"]:
-        yield f"{counted(result['not_graded'], 'answer')} not graded: counted as wrong"
-    if computed := result["computed_tokens"]:
-        times = result["separate_tokens"] / computed
-        yield (
-            f"{counted(result['completions'], 'completion')}: {computed:,} tokens passed through the model, "
-            f"{times:.1f} times fewer than completion by completion"
-        )
-    yield f"What to try next:\n  pathfinder train {result['file']} --out my"

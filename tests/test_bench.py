@@ -15,6 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from ground.io import write_jsonl
+from pathfinder.bench import rows
 from pathfinder.bench.rows import Paper, Row, judged_rows, search_rows
 from pathfinder.bench.search import SETTINGS, SearchOptions
 from pathfinder.benchmarks.bootstrap import INTERVALS
@@ -56,7 +57,9 @@ def rows_of(*words: str) -> list[dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def few_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer draws per interval, which no test here compares with a figure."""
-    monkeypatch.setattr("pathfinder.bench.rows.INTERVALS", INTERVALS.model_copy(update={"bootstrap_samples": 200}))
+    for room in ("rows", "board"):
+        few = INTERVALS.model_copy(update={"bootstrap_samples": 200})
+        monkeypatch.setattr(f"pathfinder.bench.{room}.INTERVALS", few)
 
 
 @pytest.fixture
@@ -255,7 +258,6 @@ def test_what_cannot_be_evaluated_is_named(folder: Path) -> None:
         (["critic:GPT-4o", "--on", "search", "--url", "http://a/v1"], "cannot guide a search"),
         (["critic:critic-nobody", "--url", "http://a/v1"], "no such judge"),
         (["model", "--problems", "no.jsonl"], "--problems: only for --on search; leave it out"),
-        (["model", "--on", "search", "--problems", "mine.jsonl", "--predictions", "p"], "--predictions: only for"),
         (["critic:GPT-4o", "--system", "skywork"], "only for a PRM"),
         (["critic:GPT-4o", "--policy-url", "http://a/v1"], "--policy-url: only for --on search"),
         (["model", "--votes", "8"], "--votes: only for a chat model, critic:NAME"),
@@ -326,3 +328,49 @@ def test_prmbench_s_and_the_search_s_figures_of_the_paper() -> None:
     assert row.paper == 48.0
     (row,) = search_rows("prm@8 official", sets[1:], [1.0] * (len(sets) - 1), paper, subsets=False)
     assert row.paper is None
+
+
+def test_a_leaderboard_ranks_systems_beside_the_paper_s(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two models on the same items: their rows by every rule, the published ones, and the paired differences."""
+    (size,) = {row["n"] for row in rows_of("model", "--on", "processbench")}
+    monkeypatch.setattr("pathfinder.bench.board.SIZES", rows.SIZES | {"processbench": {"all": size}})
+    other, _ = save_prm(Path("other"))
+    for weights in other.parameters():
+        weights.data.mul_(-2)
+    other.save_pretrained("other")
+    for model in ("model", "other"):
+        run("bench", model, "--predictions", f"{model}-result")
+    words = ("leaderboard", "model-result", "other-result")
+    board = checked("leaderboard", run(*words, "--page", "board.html", "--json"))
+    mine = [row for row in board["rows"] if row["source"] != "published"]
+    assert {(row["system"], row["source"]) for row in mine} == {("model-result", "model"), ("other-result", "other")}
+    for row in rows_of("model"):
+        assert row in [{key: one[key] for key in KEYS} for one in mine]
+    published = {(row["benchmark"], row["system"]): row for row in board["rows"] if row["source"] == "published"}
+    ours = published["processbench", "PathFinder-PRM-7B"]
+    assert (ours["value"], ours["n"], ours["low"], ours["seconds"]) == (69.5, size, None, None)
+    assert {name for name, _ in published} == {"processbench"}, "the other has fewer items than the paper's"
+    values = [row["value"] for row in board["rows"] if row["benchmark"] == "processbench"]
+    assert values == sorted(values, reverse=True)
+    assert [re.findall(r"model-result|other-result", told) for told in board["differences"]] == [
+        ["model-result", "other-result"]
+    ] * 2
+    sound = {
+        row["system"]: row["value"] for row in mine if row["rule"] == "soundness" and row["benchmark"] == "processbench"
+    }
+    (found,) = re.findall(r"by ([\d.]+) points|difference is ([-+\d.]+)", board["differences"][0])
+    assert abs(float("".join(found))) == pytest.approx(abs(sound["model-result"] - sound["other-result"]), abs=0.051)
+    page = Path("board.html").read_text()
+    assert "PathFinder-PRM-7B" in page
+    assert "model-result" in page
+
+
+@pytest.mark.parametrize("content", [None, "[]", '{"rows": [{}], "seconds": 1, "model": ""}', "{"])
+def test_a_folder_without_a_result_is_named(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "bench.json").write_text(content)
+    done = CLI.invoke(app, ["leaderboard", str(tmp_path)])
+    assert done.exit_code == 1
+    assert re.search(r"bench.json.*(no result of `pathfinder bench|not valid JSON|No such file)", done.stderr), (
+        done.stderr
+    )

@@ -19,8 +19,8 @@ from pathfinder.baselines.named import named, open_named
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.cli import app
 from pathfinder.models.folders import MODEL_FILE
-from pathfinder.prm.bodies import StepOut
 from pathfinder.prm.opening import CHECKPOINTS
+from pathfinder.prm.serving import StepOut
 from pathfinder.sources.named_models import PUBLISHED, model_folder
 from tests.baselines.model_folders import FOLDERS
 from tests.prm.test_scoring import save_prm

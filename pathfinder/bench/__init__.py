@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
-from ground.io import DataError
-from ground.show import AsJson, offered, show
+from ground.io import DataError, write_json, write_text
+from ground.show import AsJson, offered, show, table
 
 Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")]
 Precision = Annotated[
@@ -57,7 +57,7 @@ def bench(
     subsets: Annotated[bool, typer.Option("--subsets", help="Also a row per subset, class or set.")] = False,
     predictions: Annotated[
         Path | None,
-        typer.Option(help="Write the predictions on processbench and prmbench there, for `pathfinder grade`."),
+        typer.Option(help="Write rows and predictions there, for `pathfinder leaderboard` and `pathfinder grade`."),
     ] = None,
     as_json: AsJson = False,
     policy: Annotated[
@@ -118,14 +118,13 @@ def bench(
     The key of a server is read from OPENAI_API_KEY.
     """
     from pathfinder.bench import evaluate
-    from pathfinder.bench.rows import printed
+    from pathfinder.bench.rows import RESULT, printed
     from pathfinder.bench.search import SearchOptions
 
+    start = time.monotonic()
     names, selection = evaluate.parse_benchmarks(on), evaluate.Selection(data, limit, subsets, predictions)
     if "search" not in names:
         _refuse(ctx, _GUIDED, "only for --on search")
-    if predictions is not None:
-        _refuse_predictions_of(names)
     if not model.startswith(_CRITIC):
         _refuse(ctx, _JUDGE, "only for a chat model, critic:NAME")
     if model.startswith(_CRITIC):
@@ -155,7 +154,26 @@ def bench(
         found = named(model, revision, dtype, system)
         found.warn()
         rows = evaluate.bench_prm(found, names, selection, search, server)
-    show([asdict(row) for row in rows], as_json, printed(rows))
+    made = [asdict(row) for row in rows]
+    if predictions is not None:
+        write_json(predictions / RESULT, {"model": model, "seconds": time.monotonic() - start, "rows": made})
+    show(made, as_json, printed(rows))
+
+
+def leaderboard(
+    folders: Annotated[list[Path], typer.Argument(help="Folders that `bench MODEL --predictions FOLDER` wrote.")],
+    data: Annotated[Path, typer.Option(help="The folder of the benchmarks' folders.")] = Path("artifacts/raw"),
+    page: Annotated[Path | None, typer.Option(help="Also write the table as an HTML page.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show the results of several systems beside the paper's, with their paired differences."""
+    from pathfinder.bench.board import as_html, cells, differences, ranked, read_results
+
+    results = read_results(folders)
+    rows, told = ranked(results), list(differences(results, data))
+    if page is not None:
+        write_text(page, as_html(rows, told))
+    show({"rows": rows, "differences": told}, as_json, [*table(list(map(cells, rows))), *told])
 
 
 def _refuse(ctx: typer.Context, panel: str, why: str) -> None:
@@ -169,11 +187,6 @@ def _refuse(ctx: typer.Context, panel: str, why: str) -> None:
 def _refuse_options_of_a_prm(revision: str | None, system: str | None, dtype: str) -> None:
     if revision or system or dtype != "auto":
         raise DataError("--revision, --system, --dtype: only for a PRM; leave them out")
-
-
-def _refuse_predictions_of(names: Sequence[str]) -> None:
-    if list(names) == ["search"]:
-        raise DataError("--predictions: only for processbench and prmbench; leave it out, or add one of them to --on")
 
 
 def _servers(model: str, urls: list[str] | None) -> list[str]:

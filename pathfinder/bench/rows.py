@@ -21,8 +21,10 @@ from pathfinder.benchmarks.evaluation import PRMBenchEvaluation, ProcessBenchEva
 from pathfinder.benchmarks.readers import CORRECT
 
 ALL = "all"
-_TABLES = {"processbench": paper.PROCESSBENCH_FULL, "prmbench": paper.PRMBENCH, "search": paper.SEARCH}
-_WHOLE = {"processbench": "mean_f1", "prmbench": "overall", "search": "average"}
+RESULT = "bench.json"
+"""The rows and their making, in a folder of predictions."""
+TABLES = {"processbench": paper.PROCESSBENCH_FULL, "prmbench": paper.PRMBENCH, "search": paper.SEARCH}
+WHOLE = {"processbench": "mean_f1", "prmbench": "overall", "search": "average"}
 """The column of ``ALL`` in the paper's tables."""
 SIZES: dict[str, dict[str, int]] = {
     "processbench": {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000},
@@ -127,11 +129,11 @@ class _Found:
 
 
 def _compared(found: Sequence[_Found], benchmark: str, rule: str, paper_: Paper) -> Iterator[Row]:
-    table = _TABLES[benchmark]
+    table = TABLES[benchmark]
     theirs = next((row for title in paper_.titles if (row := table.row(title)) is not None), None)
     published = dict(zip(table.columns, theirs.values, strict=True)) if theirs else {}
     for one in found:
-        value = published.get(_WHOLE[benchmark] if one.subset == ALL else one.subset)
+        value = published.get(WHOLE[benchmark] if one.subset == ALL else one.subset)
         sizes = SIZES[benchmark]
         wanted = sizes if one.subset == ALL or benchmark == "prmbench" else {one.subset: sizes.get(one.subset, 0)}
         note = ""

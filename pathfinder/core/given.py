@@ -131,10 +131,7 @@ def _of_json(name: str, handle: IO[bytes]) -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class GivenSolution:
-    """The steps of one solution, and the correctness of each step and the right ``answer`` if the row has them.
-
-    ``at`` names file and row.
-    """
+    """The steps of one solution, with each one's correctness and the right answer if known. ``at``: file and row."""
 
     at: str
     id: str
@@ -160,9 +157,8 @@ class GivenRow:
     def each(self) -> Iterator[GivenSolution]:
         """The solutions; of several, the id is ``ID/SIDE``, where the side is a number from 0, or its name."""
         for side, steps in zip(self.sides, self.solutions, strict=True):
-            yield GivenSolution(
-                self.at, f"{self.id}/{side}" if side else self.id, self.problem, steps, self.labels, self.answer
-            )
+            name = f"{self.id}/{side}" if side else self.id
+            yield GivenSolution(self.at, name, self.problem, steps, self.labels, self.answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +195,8 @@ def read_given(
     reader = _Reader(split, known, COLUMNS if names else BATCH if problems else None)
     for at, row in rows:
         if names:
-            row = {key: row["id"] for key in ("id", "answer") if key in row} | {
-                to: _at_path(at, row, names[to]) for to in names
-            }
+            kept = {key: row[key] for key in ("id", "answer") if key in row}
+            row = kept | {to: _at_path(at, row, names[to]) for to in names}
         elif problems and isinstance(row, dict) and BATCH.fits(row):
             row = _asked(at, row, questions, problems)
         reader.add(at, row)

@@ -8,6 +8,7 @@ same bytes. Rows with identical text so far share one computation; finished rows
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,9 +43,8 @@ class Generator:
         self._pad = min(self._ends)
         self._longest = int(getattr(self._model.config, "max_position_embeddings", 2**31))
         self._pieces: dict[int, str] = {}
-        self.computed = self.separate = 0
-        """Tokens without padding: those that passed through the model, and those that would have if each completion had
-        been computed by itself."""
+        self.tokens = Counter[str]()
+        """Tokens without padding: ``computed`` by the model, and ``separate`` if completions shared none."""
 
     def chat_prompt(self, user: str) -> str:
         """Format one user turn with the chat template, followed by the start of the answer."""
@@ -75,7 +75,7 @@ class Generator:
             rows = order[start : start + _ROWS]
             sampled = self._batch([encoded[prompts[i]] for i in rows], [keys[i] for i in rows], sampling)
             out.update(zip(rows, sampled, strict=True))
-            self.separate += sum(len(encoded[prompts[i]]) + out[i].tokens - 1 for i in rows)
+            self.tokens["separate"] += sum(len(encoded[prompts[i]]) + out[i].tokens - 1 for i in rows)
         return [out[i] for i in range(len(prompts))]
 
     def _batch(self, prompts: list[list[int]], keys: list[str], sampling: Sampling) -> list[Completion]:
@@ -93,7 +93,7 @@ class Generator:
             places = state.advance([(row.place, row.ids[-1]) for row in active])
             for row, place in zip(active, places, strict=True):
                 row.place = place
-        self.computed += state.computed
+        self.tokens["computed"] += state.computed
         return [self._completion(row, sampling) for row in rows]
 
     def _take(self, row: _Row, token: int, stops: tuple[str, ...]) -> None:

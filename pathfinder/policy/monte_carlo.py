@@ -9,8 +9,10 @@ Source: Math-Shepherd, Wang et al., arXiv 2312.08935, section 3.3.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,8 @@ from pathfinder.policy.policy import Policy, safe_prompt
 _PROMPTS = 64
 """Beginnings of solutions that share a chunk, unless one problem has more."""
 Steps = tuple[str, ...]
+Values = Mapping[tuple[str, Steps], float]
+"""By problem and beginning; a beginning without room for a completion in the policy's context has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +45,6 @@ class Task:
     def open(self) -> list[Steps]:
         """The beginnings without an answer."""
         return [start for start in self.starts if _answer(start) is None]
-
-
-@dataclass(frozen=True, slots=True)
-class Drawn:
-    """What the policy drew: per problem the values of its beginnings, and the counts of all tokens.
-
-    A beginning without room for a completion in the policy's context has the value None.
-    """
-
-    values: Mapping[str, Mapping[Steps, float | None]]
-    computed: int
-    separate: int
-    failures: Mapping[str, int]
 
 
 def tasks_of(solutions: Iterable[GivenSolution]) -> list[Task]:
@@ -78,63 +69,54 @@ def tasks_of(solutions: Iterable[GivenSolution]) -> list[Task]:
 def roll_out(policy: Policy, tasks: Sequence[Task], settings: Search) -> dict[str, Any]:
     """Complete every open beginning ``settings.n`` times.
 
-    Returns the ``answers`` of the completions of each beginning of each task, null for a beginning without room, and
-    the tokens that were ``computed``, as ``Generator`` counts them, and would be for ``separate`` completions.
+    Returns the ``answers`` of the completions of each beginning of each task, none for a beginning without room, and
+    the ``tokens`` that a ``Generator`` counts.
     """
     starts = [(task.problem, start) for task in tasks for start in task.open]
-    names = [digest_of([settings.seed, ascii(problem), ascii(start)]) for problem, start in starts]
+    names = [digest_of([settings.seed, ascii(start)]) for start in starts]
     prompts = [safe_prompt(policy, *start) for start in starts for _ in range(settings.n)]
     keys = [f"{name}/{number}" for name in names for number in range(settings.n)]
-    before = _counts(policy)
+    before = Counter(getattr(policy, "tokens", {}))
     drawn = policy.generate(prompts, keys, Sampling(settings.temperature, settings.top_p, settings.solution_tokens))
-    groups = (drawn[start : start + settings.n] for start in range(0, len(drawn), settings.n))
-    found = [
-        None if any(one.finish == "too_long" for one in group) else [last_boxed(one.text) for one in group]
-        for group in groups
+    groups = iter([drawn[at : at + settings.n] for at in range(0, len(drawn), settings.n)])
+    answers = [
+        [[last_boxed(one.text) for one in next(groups) if one.finish != "too_long"] for _ in task.open]
+        for task in tasks
     ]
-    answers, rest = [], iter(found)
-    for task in tasks:
-        answers.append([next(rest) for _ in task.open])
-    computed, separate = (after - since for after, since in zip(_counts(policy), before, strict=True))
-    return {"answers": answers, "computed": computed, "separate": separate}
+    return {"answers": answers, "tokens": Counter(getattr(policy, "tokens", {})) - before}
 
 
-def draw(tasks: Sequence[Task], workers: Workers, folder: Path) -> Drawn:
-    """The values of all beginnings, by workers whose job draws with ``roll_out``; ``folder`` keeps finished chunks."""
+def draw(tasks: Sequence[Task], workers: Workers, folder: Path) -> tuple[Values, Counter[str], int]:
+    """The values of all beginnings, by workers whose job draws with ``roll_out``; ``folder`` keeps finished chunks.
+
+    Also returns the tokens of ``roll_out``, and the number of answers that could not be graded, which count as wrong.
+    """
     size = max(1, _PROMPTS * len(tasks) // max(1, sum(len(task.starts) for task in tasks)))
     parts = workers.run(cut(tasks, size), folder, "label")
     answers = [row for part in parts for row in part["answers"]]
+    values: dict[tuple[str, Steps], float] = {}
     with Grader() as grader:
-        values = {task.problem: _values(grader, task, row) for task, row in zip(tasks, answers, strict=True)}
-    computed, separate = (sum(part[name] for part in parts) for name in ("computed", "separate"))
-    return Drawn(values, computed, separate, grader.failures)
+        for task, drawn in zip(tasks, answers, strict=True):
+            given = {start: [_answer(start)] for start in task.starts} | dict(zip(task.open, drawn, strict=True))
+            for start, texts in given.items():
+                right = [grader.is_right(task.gold, text) for text in texts]
+                if right:
+                    values[task.problem, start] = sum(right) / len(right)
+    tokens = sum((Counter(part["tokens"]) for part in parts), Counter[str]())
+    return values, tokens, grader.failures.total()
 
 
-def rows_of(solutions: Iterable[GivenSolution], drawn: Drawn) -> Iterator[dict[str, Any]]:
+def rows_of(solutions: Iterable[GivenSolution], values: Values) -> Iterator[dict[str, Any]]:
     """A row of stepwise supervision per solution, with the values of its steps in ``mc_value``.
 
     A solution ends before its first step without a value, and is left out without any.
     """
     for one in solutions:
-        values = list[float]()
-        for start in _starts(one.steps):
-            if (value := drawn.values[one.problem][start]) is None:
-                break
-            values.append(value)
-        if values:
-            labels = [value > 0 for value in values]
-            steps = list(one.steps[: len(values)])
-            yield {"prompt": one.problem, "completions": steps, "labels": labels, "mc_value": values}
-
-
-def _values(grader: Grader, task: Task, answers: Sequence[list[str | None] | None]) -> dict[Steps, float | None]:
-    drawn = dict(zip(task.open, answers, strict=True))
-    found: dict[Steps, float | None] = {}
-    for start in task.starts:
-        given = drawn.get(start, [_answer(start)])
-        right = [grader.is_right(task.gold, answer) for answer in given or ()]
-        found[start] = sum(right) / len(right) if right else None
-    return found
+        found = [values.get((one.problem, start)) for start in _starts(one.steps)]
+        known = list(takewhile(lambda value: value is not None, found))
+        if known:
+            labels = [value != 0 for value in known]
+            yield {"prompt": one.problem, "completions": one.steps[: len(known)], "labels": labels, "mc_value": known}
 
 
 def _starts(steps: Steps) -> Iterator[Steps]:
@@ -143,7 +125,3 @@ def _starts(steps: Steps) -> Iterator[Steps]:
 
 def _answer(start: Steps) -> str | None:
     return last_boxed(STEP_SEPARATOR.join(start))
-
-
-def _counts(policy: Policy) -> tuple[int, int]:
-    return getattr(policy, "computed", 0), getattr(policy, "separate", 0)

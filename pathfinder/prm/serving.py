@@ -14,13 +14,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress
-from typing import Any
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
+from pydantic import BaseModel, Field
 
 from ground.io import DataError
 from pathfinder.core.layouts import split_steps
@@ -29,10 +30,9 @@ from pathfinder.pages.formulas import Formulas
 from pathfinder.pages.page import STYLE, escaped, template
 from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS, LEGEND, picture_of
 from pathfinder.prm.batching import Batcher, FullError, tokens_of
-from pathfinder.prm.bodies import LIMITS, ScoreRequest, ScoreResponse, SolutionIn
 from pathfinder.prm.gate import AGAIN, Bearer, Gate, Impatient, OwnHost
 from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_solution, warning
-from pathfinder.prm.vllm_routes import add_routes, refusal
+from pathfinder.prm.vllm_routes import LIMITS, MOST_STEPS, SolutionIn, add_routes, refusal
 
 MOST_CHARACTERS = 8192
 """The longest problem or step that is scored: a step is scored in one pass, during which others wait."""
@@ -45,6 +45,49 @@ MOST_CONNECTIONS = 512
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 _FIELDS = 2
 """Fields of the page's form. The page has no script."""
+
+
+class ScoreRequest(BaseModel):
+    """Solutions to score together."""
+
+    solutions: Annotated[list[SolutionIn], Field(min_length=1, max_length=MOST_STEPS)]
+
+
+class StepOut(BaseModel):
+    """Probabilities that there is no error of each kind, and that the step is correct; higher is better."""
+
+    math: float | None
+    consistency: float | None
+    reward: float | None
+    soundness: Annotated[float | None, Field(description="The probability of no error")]
+    quality: Annotated[float | None, Field(description="The probability of no error in a useful step")]
+    optimality: Annotated[float | None, Field(description="Usefulness, for a step without a predicted error")]
+    probabilities: Annotated[dict[str, float], Field(description="By label: the probability of no such error")]
+    errors: Annotated[list[str], Field(description="Labels whose probability is below one half")]
+    correct: bool
+
+
+class ScoredOut(BaseModel):
+    """The scores of a solution's steps."""
+
+    scored: Literal[True]
+    steps: list[StepOut]
+    first_error: Annotated[int | None, Field(description="Index of the first incorrect step, from 0; null: none is")]
+    unlike: Annotated[list[str], Field(description="Differences from all that a small model learnt from")]
+
+
+class UnscoredOut(BaseModel):
+    """A solution without scores, and the reason in words."""
+
+    scored: Literal[False]
+    reason: str
+
+
+class ScoreResponse(BaseModel):
+    """The scored solutions, in the order of the request."""
+
+    model: str
+    solutions: list[ScoredOut | UnscoredOut]
 
 
 def make_app(

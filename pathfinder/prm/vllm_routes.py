@@ -11,40 +11,46 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from pathfinder.core.layouts import split_steps, text_of
 from pathfinder.core.steps import Solution
 from pathfinder.prm.batching import tokens_of
-from pathfinder.prm.bodies import LIMITS, MOST_STEPS, SolutionIn
 from pathfinder.prm.results import ScoredSolution, UnscoredSolution
 
+MOST_STEPS = 1024
+LIMITS = f"give a problem and 1 to {MOST_STEPS} steps"
 SEPARATOR = "<extra_0>"
 """Ends each step in requests that were written for Qwen2.5-Math-PRM."""
 RERANK = ("/rerank", "/v1/rerank", "/v2/rerank")
 PATHS = ("/classify", "/pooling", *RERANK)
 
+
+class SolutionIn(BaseModel):
+    """A problem and the steps of one solution."""
+
+    problem: str
+    steps: Annotated[list[Annotated[str, StringConstraints(min_length=1)]], Field(min_length=1, max_length=MOST_STEPS)]
+
+
 Score = Callable[[Sequence[SolutionIn]], Awaitable[Sequence[ScoredSolution | UnscoredSolution]]]
-Content = str | list[dict[str, Any]]
-"""A text, or the parts of a turn, which have to be texts."""
 
 
 class _Settings(BaseModel):
-    model: str | None = None
     use_activation: Literal[True] | None = None
     truncate_prompt_tokens: None = None
     encoding_format: Literal["float"] = "float"
 
 
 class Turn(BaseModel):
-    """One turn of a chat."""
+    """One turn of a chat; its content is a text, or a list of parts with texts."""
 
     role: str
-    content: Content
+    content: Any
 
 
 class PoolingRequest(_Settings):
@@ -54,19 +60,17 @@ class PoolingRequest(_Settings):
     messages: Annotated[list[Turn] | None, Field(min_length=1, max_length=8)] = None
     task: Literal["token_classify", "classify"] | None = None
 
-    @model_validator(mode="after")
-    def _has_one(self) -> Self:
-        if (self.input is None) == (self.messages is None):
-            raise ValueError("give either input or messages")
-        return self
-
     def solutions(self) -> list[SolutionIn]:
         """The solutions of the request; raises ``HTTPException`` for one without steps."""
-        if self.messages is None or len(self.messages) == 1:
-            texts = _text(self.messages[0].content) if self.messages else self.input or ""
-            return [_of_text(text) for text in ([texts] if isinstance(texts, str) else texts)]
-        problem = next((_text(turn.content) for turn in self.messages if turn.role == "user"), "")
-        return [_solution(problem, _text(self.messages[-1].content))]
+        if (self.input is None) == (self.messages is None):
+            raise HTTPException(422, "give either input or messages")
+        if self.messages and len(self.messages) > 1:
+            problem = next((_text(turn) for turn in self.messages if turn.role == "user"), "")
+            return [_solution(problem, _text(self.messages[-1]))]
+        texts = _text(self.messages[0]) if self.messages else self.input or ""
+        given = [texts] if isinstance(texts, str) else texts
+        parts = [text.replace("\r\n", "\n").strip().partition("\n\n") for text in given]
+        return [_solution(problem, rest) for problem, _, rest in parts]
 
 
 class RerankRequest(_Settings):
@@ -91,55 +95,47 @@ def add_routes(app: FastAPI, score: Score, model: str) -> None:
             rewards.append(found.rewards)
         return rewards
 
-    def answer(kind: str, solutions: Sequence[SolutionIn], **rest: Any) -> dict[str, Any]:
+    def answer(kind: str, solutions: Sequence[SolutionIn], rows: Sequence[Any] = (), **rest: Any) -> dict[str, Any]:
         count = sum(tokens_of(Solution("", one.problem, tuple(one.steps))) for one in solutions)
-        usage = {"prompt_tokens": count, "total_tokens": count}
+        usage: dict[str, Any] = {"prompt_tokens": count, "total_tokens": count}
+        if rows:
+            usage |= {"completion_tokens": 0, "prompt_tokens_details": None}
+            data = [{"index": place, **row} for place, row in enumerate(rows)]
+            rest = {"object": "list", "created": int(time.time()), "data": data}
         return {"id": f"{kind}-{uuid.uuid4().hex}", "model": model, "usage": usage, **rest}
-
-    def listed(kind: str, solutions: Sequence[SolutionIn], data: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        rows = [{"index": place, **row} for place, row in enumerate(data)]
-        found = answer(kind, solutions, object="list", created=int(time.time()), data=rows)
-        found["usage"] |= {"completion_tokens": 0, "prompt_tokens_details": None}
-        return found
 
     @app.post("/pooling")
     async def pooling(request: PoolingRequest) -> dict[str, Any]:
         """Per step [1 - reward, reward]; with the task "classify", per solution by its smallest reward."""
         given = request.solutions()
-        data = [
-            _both(min(rewards)) if request.task == "classify" else [_both(reward) for reward in rewards]
-            for rewards in await rewards_of(given)
-        ]
-        return listed("pooling", given, [{"object": "pooling", "data": one} for one in data])
+        rows = [[[1 - reward, reward] for reward in rewards] for rewards in await rewards_of(given)]
+        whole = request.task == "classify"
+        return answer("pooling", given, [{"object": "pooling", "data": max(row) if whole else row} for row in rows])
 
     @app.post("/classify")
     async def classify(request: PoolingRequest) -> dict[str, Any]:
         """Per solution the probabilities "incorrect" and "correct" by its smallest reward."""
-        given = request.solutions()
-        found = [_both(min(rewards)) for rewards in await rewards_of(given)]
-        labels = ["correct" if right > wrong else "incorrect" for wrong, right in found]
-        data = [{"label": label, "probs": both, "num_classes": 2} for label, both in zip(labels, found, strict=True)]
-        return listed("classify", given, data)
+        given, labels = request.solutions(), ("incorrect", "correct")
+        found = map(min, await rewards_of(given))
+        rows = [{"label": labels[low > 0.5], "probs": [1 - low, low], "num_classes": 2} for low in found]
+        return answer("classify", given, rows)
 
     async def rerank(request: RerankRequest) -> dict[str, Any]:
         """The solutions of a problem by their smallest reward, the highest first."""
         given = [_solution(request.query, document) for document in request.documents]
-        scores = [min(rewards) for rewards in await rewards_of(given)]
+        scores = sorted(enumerate(map(min, await rewards_of(given))), key=lambda pair: -pair[1])
         found = [
             {"index": at, "document": {"text": request.documents[at], "multi_modal": None}, "relevance_score": score}
-            for at, score in sorted(enumerate(scores), key=lambda pair: -pair[1])
+            for at, score in scores[: request.top_n if request.top_n > 0 else None]
         ]
-        return answer("score", given, results=found[: request.top_n if request.top_n > 0 else None])
+        return answer("score", given, results=found)
 
     for path in RERANK:
         app.post(path)(rerank)
 
 
 def refusal(path: str, detail: Any, status: int, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """An error: ``detail`` or, under the routes of this module, vLLM's ``error``, with 400 in the place of 422.
-
-    ``detail`` is a text, or a list of places (``at``) and messages.
-    """
+    """An error: ``detail``, a text or places (``at``) with messages; here vLLM's ``error``, with 400 for 422."""
     if path not in PATHS:
         return JSONResponse({"detail": detail}, status, headers)
     code = HTTPStatus(400 if status == 422 else status)
@@ -149,20 +145,11 @@ def refusal(path: str, detail: Any, status: int, headers: Mapping[str, str] | No
     return JSONResponse({"error": error}, code, headers)
 
 
-def _both(reward: float) -> list[float]:
-    return [1 - reward, reward]
-
-
-def _text(content: Content) -> str:
+def _text(turn: Turn) -> str:
     try:
-        return text_of(content)
+        return text_of(turn.content)
     except ValueError:
         raise HTTPException(422, "a turn has a part that is no text; send texts only") from None
-
-
-def _of_text(text: str) -> SolutionIn:
-    problem, _, rest = text.replace("\r\n", "\n").strip().partition("\n\n")
-    return _solution(problem, rest)
 
 
 def _solution(problem: str, text: str) -> SolutionIn:

@@ -77,7 +77,7 @@ def test_tokens_are_counted_without_padding(folder: Path) -> None:
     prompts = [PROMPTS[0]] * 3 + [PROMPTS[0] + PROMPTS[1]]
     found = made.generate(prompts, ["a", "b", "c", "d"], Sampling(0.0, 1.0, 24))
     costs = [len(made.encode(prompt)) + one.tokens - 1 for prompt, one in zip(prompts, found, strict=True)]
-    assert (made.computed, made.separate) == (costs[0] + costs[3], sum(costs))
+    assert (made.tokens["computed"], made.tokens["separate"]) == (costs[0] + costs[3], sum(costs))
 
 
 def test_draws_follow_the_nucleus(generator: Generator) -> None:

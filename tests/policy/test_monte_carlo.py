@@ -15,7 +15,7 @@ from pathfinder.cli import app
 from pathfinder.core.given import GivenSolution, read_given
 from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.engines.workers import Workers
-from pathfinder.policy.monte_carlo import Drawn, draw, roll_out, rows_of, tasks_of
+from pathfinder.policy.monte_carlo import Values, draw, roll_out, rows_of, tasks_of
 from pathfinder.policy.samples import SampleJob
 from pathfinder.training.stepwise import Row, read
 from tests.support.searches import settings
@@ -58,10 +58,10 @@ def given(*steps: str, problem: str = "3 + 4?", answer: Any = 7) -> GivenSolutio
     return GivenSolution("f: row 1", "1", problem, steps, None, answer)
 
 
-def labelled(policy: Any, solutions: list[GivenSolution], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Drawn:
+def labelled(policy: Any, solutions: list[GivenSolution], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Values:
     monkeypatch.setattr("pathfinder.policy.samples.open_policy", lambda *_: policy)
     with Workers(SampleJob(settings(), (), folder, roll_out), each=0) as workers:
-        return draw(tasks_of(solutions), workers, folder)
+        return draw(tasks_of(solutions), workers, folder)[0]
 
 
 def test_values_are_the_shares_of_right_completions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,11 +75,11 @@ def test_values_are_the_shares_of_right_completions(tmp_path: Path, monkeypatch:
     assert rows[0]["mc_value"] == [1.0, 0.5, 1.0]
     assert rows[1] == {
         "prompt": "3 + 4?",
-        "completions": ["good", "bad", "It is \\boxed{9}."],
+        "completions": ("good", "bad", "It is \\boxed{9}."),
         "labels": [True, False, False],
         "mc_value": [1.0, 0.0, 0.0],
     }
-    assert (rows[2]["completions"], rows[2]["mc_value"]) == (["good"], [1.0]), "it ends before the step without room"
+    assert (rows[2]["completions"], rows[2]["mc_value"]) == (("good",), [1.0]), "it ends before the step without room"
     assert len(policy.prompts) == 4 * 6, "a shared beginning is completed once, a step with the answer never"
 
 
@@ -90,7 +90,7 @@ def test_a_resumed_run_repeats_no_finished_chunk(tmp_path: Path, monkeypatch: py
     with pytest.raises(KeyboardInterrupt):
         labelled(first, solutions, tmp_path, monkeypatch)
     monkeypatch.setattr(Counting, "_one", lambda *_: Completion(RIGHT, 9, "stop"))
-    assert labelled(again, solutions, tmp_path, monkeypatch).values["2 + 5?"] == {("fail",): 1.0}
+    assert labelled(again, solutions, tmp_path, monkeypatch)["2 + 5?", ("fail",)] == 1.0
     assert (len(first.prompts), len(again.prompts)) == (8, 4)
 
 
@@ -125,6 +125,7 @@ def test_the_right_answer_is_no_solution(tmp_path: Path) -> None:
         ({"question": "p", "answer": "a\nb"}, "", None),
         ({"problem": "p", "steps": ["a"], "answer": 7}, "", 7),
         ({"q": "p", "s": ["a"], "key": 7}, "problem=q,steps=s,answer=key", 7),
+        ({"q": "p", "s": ["a"], "answer": 7}, "problem=q,steps=s", 7),
         ({"question": "p", "solutions": ["a", "b"], "answer": 7}, "", 7),
     ):
         write_jsonl(file, [row])

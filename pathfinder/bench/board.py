@@ -1,0 +1,86 @@
+"""The work of the verb ``leaderboard``: the results in several folders of ``bench --predictions`` side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from itertools import combinations
+from math import nan
+from pathlib import Path
+from typing import Any
+
+from ground.io import DataError, read_json, read_jsonl
+from pathfinder.bench.evaluate import Selection
+from pathfinder.bench.rows import ALL, RESULT, SIZES, TABLES, WHOLE, Row
+from pathfinder.benchmarks.bootstrap import INTERVALS
+from pathfinder.benchmarks.evaluation import BenchmarkName
+from pathfinder.pages.page import Page, Section, Table, Text, to_html
+from pathfinder.reporting.comparisons import compare, gather, on_prmbench, on_processbench
+
+Results = Mapping[str, tuple[dict[str, Any], list[Row]]]
+
+
+def read_results(folders: Sequence[Path]) -> Results:
+    """What ``bench.json`` of each folder says, and its rows; raises ``DataError`` for a folder without a result."""
+    found = {}
+    for folder in folders:
+        try:
+            result = read_json(folder / RESULT)
+            found[str(folder)] = result, [Row(**row) for row in result["rows"]]
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{folder / RESULT}: no result of `pathfinder bench --predictions {folder}`") from error
+    return found
+
+
+def ranked(results: Results) -> list[dict[str, Any]]:
+    """The figures of whole benchmarks in percent, the highest first, with the paper's if a result has as many items."""
+    rows = [
+        {"system": name, "source": result["model"], "seconds": result["seconds"], **asdict(row)}
+        for name, (result, mine) in results.items()
+        for row in mine
+        if row.subset == ALL
+    ]
+    for name, size in {name: sum(sizes.values()) for name, sizes in SIZES.items()}.items():
+        place = TABLES[name].columns.index(WHOLE[name])
+        for one in TABLES[name].rows if any((row["benchmark"], row["n"]) == (name, size) for row in rows) else ():
+            row = Row(name, "", ALL, "", size, one.values[place], nan, nan)
+            rows.append({"system": one.name, "source": "published", "seconds": nan, **asdict(row)})
+    return sorted(rows, key=lambda row: (row["benchmark"], -row["value"], row["system"]))
+
+
+def differences(results: Results, data: Path) -> Iterator[str]:
+    """A sentence per pair of systems with predictions on the same items of a benchmark, by their main readings.
+
+    Raises ``DataError`` for a missing folder of a benchmark, and for other predictions than those of ``bench``.
+    """
+    measures: dict[BenchmarkName, Any] = {"processbench": on_processbench, "prmbench": on_prmbench}
+    for name, measure in measures.items():
+        files = {one: file for one in results if (file := Path(one, f"{name}.jsonl")).exists()}
+        if len(files) < 2:
+            continue
+        items = Selection(data).read(name).items
+        rules = {one: row.rule for one in files for row in reversed(results[one][1]) if row.benchmark == name}
+        try:
+            found = {
+                one: gather({0: measure(items, [row for _, row in read_jsonl(file)])}, INTERVALS, reading=rules[one])
+                for one, file in files.items()
+            }
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{data / name}: predictions of other items, or not of `bench --predictions`") from error
+        systems = {one: system for one, system in found.items() if system is not None}
+        yield from map(str, compare(systems, combinations(systems, 2), name, INTERVALS))
+
+
+def cells(row: Mapping[str, Any]) -> dict[str, str]:
+    """A row as texts."""
+    texts = {"benchmark": row["benchmark"], "system": row["system"], "reading": row["rule"], "%": f"{row['value']:.1f}"}
+    texts["95 % interval"] = f"[{row['low']:.1f}, {row['high']:.1f}]".replace("[nan, nan]", "")
+    seconds = f"{row['seconds']:.0f}".replace("nan", "")
+    return {**texts, "n": f"{row['n']:,}", "seconds": seconds, "source": row["source"]}
+
+
+def as_html(rows: Sequence[Mapping[str, Any]], told: Sequence[str]) -> str:
+    """The table and the differences as a page of its own."""
+    texts = list(map(cells, rows))
+    table = Table("In percent, by the reading of each row", list(texts[0]), [list(row.values()) for row in texts])
+    return to_html(Page("Leaderboard", [table], [Section("Paired differences", list(map(Text, told)))]))
