@@ -166,7 +166,7 @@ def leaderboard(
     page: Annotated[Path | None, typer.Option(help="Also write the table as an HTML page.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show the results of several systems beside the paper's, with their paired differences."""
+    """Rank the results of several systems, and the paper's for as many items, with paired differences."""
     from pathfinder.bench.board import as_html, cells, differences, ranked, read_results
 
     results = read_results(folders)
