@@ -43,7 +43,7 @@ def notes(version: str) -> str:
 
 
 def build(target: Path) -> None:
-    """Build the sdist from a copy of the committed files, and the wheel from the sdist."""
+    """Build the sdist from the committed files and the wheel from it. Raises ``DataError`` if the wheel lacks one."""
     moment = _run("git", "log", "-1", "--format=%ct").strip()
     with tempfile.TemporaryDirectory() as temporary:
         _run("git", "checkout-index", "--all", f"--prefix={temporary}/source/")
