@@ -33,7 +33,7 @@ def with_adapter(model: PreTrainedModel, settings: Lora, ids: LabelIds | None) -
             f"train.lora.targets: the model has no module {', '.join(unknown)}; name linear layers such as q_proj"
         )
     base: Any = model
-    more: dict[str, Any] = {"task_type": "TOKEN_CLS", "modules_to_save": ["score"]}
+    more: dict[str, Any] = {"task_type": "TOKEN_CLS"}  # which trains the layer of the classes
     if ids is not None:
         rows = [ids.good, ids.bad, ids.mask]
         tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight

@@ -55,7 +55,7 @@ def test_loss_and_gradients_are_those_of_trl_on_a_batch(tmp_path: Path, kind: st
     prompter = Separated(open_tokenizer(folder), separator)
     examples = read_examples(read(write_lines(tmp_path / "rows.jsonl", ROWS)).trees(), prompter, budget)
     assert sum(example.records for example in examples) == 7
-    network = load_classifier(folder, settings(), separator)
+    network = load_classifier(folder, settings(), separator).train()
     total = sum(float(example.targets.weights.sum()) for example in examples)
     found = 0.0
     for batch, targets in batches(examples, budget):
