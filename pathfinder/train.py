@@ -198,10 +198,7 @@ def _trained(
     progress: Path,
     separator: str | None,
 ) -> dict[str, Any]:
-    """Train, write the model folder ``out``, and return what the verb prints; ``progress`` holds the checkpoints.
-
-    A model with a ``separator`` classifies tokens.
-    """
+    """Train, write the model folder ``out``, and return what the verb prints; ``progress`` holds the checkpoints."""
     import torch
     import transformers
 

@@ -34,12 +34,7 @@ def device() -> Literal["cpu", "cuda"]:
 
 
 def load_model(
-    model: OpenedModel,
-    dtype: str = "float32",
-    *,
-    where: str | None = None,
-    kind: Any = AutoModelForCausalLM,
-    **more: Any,
+    model: OpenedModel, dtype: str = "float32", where: str | None = None, kind: Any = AutoModelForCausalLM, **more: Any
 ) -> PreTrainedModel:
     """The causal language model of a folder, in evaluation mode, on ``where`` (default: ``device()``).
 

@@ -38,7 +38,7 @@ def separator_of(config: Any, name: str) -> str:
     """
     found = config.get(SETTING, SEPARATOR)
     if not isinstance(found, str) or not found:
-        raise DataError(f"{name}: config.json has {SETTING} {found!r:.40}; expected a text: train the model again")
+        raise DataError(f"{name}: config.json has {SETTING} {found!r:.40}; expected a text; write the separator of its training")
     return found
 
 
@@ -49,15 +49,10 @@ class Separated(Prompts):
         """Raises ``DataError`` if the tokenizer has no token for the separator."""
         super().__init__(VARIANTS["no_subtasks"], LabelIds(CORRECT, WRONG, -1))
         self.separator = separator
-        backend, specials = tokenizer.backend_tokenizer, special_strings(tokenizer)
-        begin = tokenizer.bos_token_id
-        self._start = [] if begin is None else [begin]
-
-        def ids(text: str) -> list[int]:
-            return list(backend.encode(text, add_special_tokens=False).ids)
-
-        self._end = ids(separator)
-        self._ids = lru_cache(_KEPT)(lambda text: ids(neutralise(text, specials)))
+        encode, specials = tokenizer.backend_tokenizer.encode, special_strings(tokenizer)
+        self._start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+        self._end = encode(separator, add_special_tokens=False).ids
+        self._ids = lru_cache(_KEPT)(lambda text: encode(neutralise(text, specials), add_special_tokens=False).ids)
         if not self._end:
             raise DataError(f"the tokenizer has no token for the separator {separator!r}; name another one")
 
