@@ -68,6 +68,7 @@ def train(
             "plain_error for --neutral positive, else no_subtasks)."
         ),
     ] = None,
+    soft: Annotated[bool, typer.Option("--soft", help="Learn the shares in mc_value, if a row has them.")] = False,
     held_out: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of the problems that is held out for the figures.")
     ] = 0.1,
@@ -119,7 +120,7 @@ def train(
         io.remove(progress)
     with confined():
         opened = _base(base, revision, head)
-        settings = _settings(opened, epochs, learning_rate, batch, lora, seed, dtype)
+        settings = _settings(opened, epochs, learning_rate, batch, lora, seed, dtype, soft)
         result = _trained(data, name, opened, settings, held_out, out, progress, after)
     show(result, as_json, _lines(result))
 
@@ -154,7 +155,7 @@ def _base(name: str, revision: str | None, head: str) -> OpenedModel:
 
 
 def _settings(
-    base: OpenedModel, epochs: float, rate: float | None, batch: int, rank: int, seed: int, dtype: str
+    base: OpenedModel, epochs: float, rate: float | None, batch: int, rank: int, seed: int, dtype: str, soft: bool
 ) -> Train:
     """The settings of the profiles ``quickstart`` for a small base and ``paper`` for a large one."""
     from pathfinder.core.params import Lora, Train
@@ -179,7 +180,7 @@ def _settings(
         gradient_checkpointing=not is_small,
         weighting="sample",
         records_per_tree=batch,
-        soft_labels=False,
+        soft_labels=soft,
         lora=Lora(rank=rank, alpha=2 * rank or 1, base_dtype=precision, targets=targets),
         launch="",
         save_every=50,

@@ -88,9 +88,13 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
 
 
 def test_the_weights_are_those_of_the_stage(tmp_path: Path) -> None:
-    """The stage trains on the same records, as tables of its pipeline, with the same settings."""
-    file = write_lines(tmp_path / "own.jsonl", world_rows(12))
-    run(file, "--out", tmp_path / "own", "--base", BASE, *QUICK)
+    """The stage trains on the same records as tables of its pipeline, some with soft labels, with equal settings."""
+    rows = world_rows(12)
+    for row in rows[::2]:
+        row["mc_value"] = [0.125 + 0.75 * label for label in row["labels"]]
+    file = write_lines(tmp_path / "own.jsonl", rows)
+    run(file, "--out", tmp_path / "own", "--base", BASE, "--soft", *QUICK)
+    assert read_json(tmp_path / "own/pathfinder.json")["train"]["soft_labels"]
     learn, test = split(read(file).trees(), 0.1, 42)
     write_parquet(tmp_path / "artifacts/train/train.parquet", learn)
     write_parquet(tmp_path / "artifacts/train/test.parquet", test)

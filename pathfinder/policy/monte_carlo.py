@@ -26,8 +26,7 @@ from pathfinder.engines.sampling import Sampling
 from pathfinder.engines.workers import Workers, cut
 from pathfinder.policy.policy import Policy, safe_prompt
 
-_PROMPTS = 64
-"""Beginnings of solutions that share a chunk, unless one problem has more."""
+_PROMPTS = 64  # beginnings of solutions that share a chunk, about
 Steps = tuple[str, ...]
 Values = Mapping[tuple[str, Steps], float]
 """By problem and beginning; a beginning without room for a completion in the policy's context has none."""
@@ -54,9 +53,7 @@ def tasks_of(solutions: Iterable[GivenSolution]) -> list[Task]:
     for one in solutions:
         parts = one.answer if isinstance(one.answer, list) else [one.answer]
         if not parts or not all(map(is_answer, parts)):
-            raise DataError(
-                f"{one.at}: answer is {one.answer!r:.80}; give the right answer, or --columns …,answer=FIELD"
-            )
+            raise DataError(f"{one.at}: answer is {one.answer!r:.80}; give the right one, or --columns …,answer=FIELD")
         if not all(step.strip() for step in one.steps or ("",)):
             raise DataError(f"{one.at}: a solution without steps, or an empty step; remove it")
         key = gold_of("", one.answer, "repaired")
@@ -69,8 +66,7 @@ def tasks_of(solutions: Iterable[GivenSolution]) -> list[Task]:
 def roll_out(policy: Policy, tasks: Sequence[Task], settings: Search) -> dict[str, Any]:
     """Complete every open beginning ``settings.n`` times.
 
-    Returns the ``answers`` of the completions of each beginning of each task, none for a beginning without room, and
-    the ``tokens`` that a ``Generator`` counts.
+    Returns each task's ``answers`` of its beginnings, none for one without room, and the ``tokens`` of a ``Generator``.
     """
     starts = [(task.problem, start) for task in tasks for start in task.open]
     names = [digest_of([settings.seed, ascii(start)]) for start in starts]
@@ -107,10 +103,7 @@ def draw(tasks: Sequence[Task], workers: Workers, folder: Path) -> tuple[Values,
 
 
 def rows_of(solutions: Iterable[GivenSolution], values: Values) -> Iterator[dict[str, Any]]:
-    """A row of stepwise supervision per solution, with the values of its steps in ``mc_value``.
-
-    A solution ends before its first step without a value, and is left out without any.
-    """
+    """A row of stepwise supervision per solution, up to its first step without a value, with values in ``mc_value``."""
     for one in solutions:
         found = [values.get((one.problem, start)) for start in _starts(one.steps)]
         known = list(takewhile(lambda value: value is not None, found))

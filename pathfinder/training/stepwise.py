@@ -20,7 +20,7 @@ from pathfinder.core.labels import CORRECTNESS, PREDICTED, STEP_LABELS
 from pathfinder.core.layouts import MATH_SHEPHERD, WrongError, question_in
 from pathfinder.core.mixes import draw
 from pathfinder.core.prompts import VARIANTS
-from pathfinder.core.records import TREES, problem_id, record_id, trajectory_id
+from pathfinder.core.records import SOFT_TREES, TREES, problem_id, record_id, trajectory_id
 
 Neutral = Literal["positive", "negative", "drop", "third"]
 Labels = tuple[int, ...]
@@ -41,13 +41,14 @@ MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One solution. ``name`` is its place for messages; each list of ``labels`` has a value for each step."""
+    """One solution. ``name`` is its place for messages; ``values`` and each list of ``labels`` have one per step."""
 
     name: str
     number: int
     problem: str
     steps: tuple[str, ...]
     labels: Mapping[str, Sequence[int | None]]
+    values: Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Supervision:
         """The labelled steps as ``records.TREES``; raises ``DataError`` if no step has a label."""
         if not (found := gather(((row, list(self._labels(row))) for row in self.rows), self.sha256)):
             raise io.DataError(f"{self.file}: no step has a label, so there is nothing to learn; add labels")
-        return pl.DataFrame(found, schema=TREES)
+        return pl.DataFrame(found, schema=SOFT_TREES if any(row.values for row in self.rows) else TREES)
 
     def _labels(self, row: Row) -> Iterator[Labels | None]:
         """The labels of each step of a row, or None for a step that is not trained on."""
@@ -161,7 +162,11 @@ def _row(name: str, number: int, row: Any) -> Row:
         missing = next(key for key in _TYPED if key not in columns)
         raise io.DataError(f"{name}: no list {missing}; typed labels need {', '.join(_TYPED)} and correct")
     labels = {label: _checked(name, key, fields[key], len(steps)) for label, key in columns.items()}
-    return Row(name, number, problem, tuple(steps), labels)
+    values = fields.get("mc_value") or []
+    is_share = isinstance(values, list) and [v is None or (isinstance(v, int | float) and 0 <= v <= 1) for v in values]
+    if values and is_share != [True] * len(steps):
+        raise io.DataError(f"{name}: mc_value is {values!r:.40}; give a share from 0 to 1, or null, for each step")
+    return Row(name, number, problem, tuple(steps), labels, values)
 
 
 def _fields(row: Any) -> Mapping[str, Any]:
@@ -226,8 +231,9 @@ def gather(rows: Iterable[tuple[Row, Sequence[Labels | None]]], sha256: str) -> 
         for place, values in labelled:
             if (key := (path[place + 2], values)) not in seen:
                 seen.add(key)
-                named = dict(zip(STEP_LABELS, values, strict=True))
-                record = {"id": record_id(name, place, 0), "step_index": place, "step": row.steps[place], **named}
+                value = [("mc_value", row.values[place])] if row.values else []
+                more: dict[str, Any] = dict([*zip(STEP_LABELS, values, strict=True), *value])
+                record = {"id": record_id(name, place, 0), "step_index": place, "step": row.steps[place], **more}
                 tree.branches.append(record)
     return [
         {

@@ -105,8 +105,8 @@ def test_tokens_of_labels_and_turns_move_nothing(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("solutions", "message"),
     [
-        ([given("a", answer=None)], "f: row 1: answer is None; give the right answer"),
-        ([given("a", answer=[])], "answer is .*; give the right answer"),
+        ([given("a", answer=None)], "f: row 1: answer is None; give the right one"),
+        ([given("a", answer=[])], "answer is .*; give the right one"),
         ([given()], "f: row 1: a solution without steps, or an empty step; remove it"),
         ([given("a", " ")], "without steps, or an empty step"),
         ([given("a"), given("b", answer=8)], "the problem has another answer in an earlier row"),

@@ -9,7 +9,7 @@ import pytest
 
 from ground.io import DataError, write_parquet
 from pathfinder.core.prompts import VARIANTS
-from pathfinder.core.records import TREES
+from pathfinder.core.records import SOFT_TREES, TREES
 from pathfinder.models.folders import open_model
 from pathfinder.models.tokens import load_tokenizer, neutralise, special_strings
 from pathfinder.train import DEMO
@@ -213,3 +213,18 @@ def test_texts_of_special_tokens_move_no_label(tmp_path: Path, variant: str) -> 
     plain = read_examples(trees_of(tmp_path, row()), prompter, 4096)[0]
     for mark in prompter.ids.good, prompter.ids.bad, prompter.ids.mask:
         assert (first.tree.ids == mark).sum() == (plain.tree.ids == mark).sum()
+
+
+def test_shares_become_the_targets_of_soft_labels(tmp_path: Path) -> None:
+    """A row without shares, and a step without one, keep their hard labels."""
+    trees = trees_of(tmp_path, row(mc_value=[1.0, 0.25, None]), row([True], ["other"], "Q?"))
+    assert trees.schema == pl.Schema(SOFT_TREES)
+    prompter = Prompter(load_tokenizer(DEMO), VARIANTS["no_subtasks"])
+    shares = [share for one in read_examples(trees, prompter, 4096, soft=True) for share in one.targets.shares]
+    assert shares == [1.0, 0.25, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("values", [[1.0], [1, 2, 0], ["1", 0, 0], 0.5, "abc"])
+def test_a_bad_share_is_named(tmp_path: Path, values: Any) -> None:
+    with pytest.raises(DataError, match=r"own.jsonl: row 1: mc_value is .*; give a share from 0 to 1, or null"):
+        trees_of(tmp_path, row(mc_value=values))
