@@ -38,7 +38,7 @@ def separator_of(config: Any, name: str) -> str:
     """
     found = config.get(SETTING, SEPARATOR)
     if not isinstance(found, str) or not found:
-        raise DataError(f"{name}: config.json has {SETTING} {found!r:.40}; expected a text; write the separator of its training")
+        raise DataError(f"{name}: config.json has {SETTING} {found!r:.40}; expected a text, the one of its training")
     return found
 
 
