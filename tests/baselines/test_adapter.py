@@ -46,7 +46,7 @@ _TEXT = st.lists(st.sampled_from(NASTY) | st.text(max_size=4), max_size=6).map("
 
 
 @pytest.mark.parametrize(("name", "method"), [(name, method) for name in SYSTEMS for method in SYSTEMS[name].methods])
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(problem=_TEXT, steps=st.lists(_TEXT, min_size=1, max_size=4))
 def test_no_text_moves_a_reading(
     name: str, method: str, problem: str, steps: list[str], folders: dict[str, Path]
