@@ -45,6 +45,23 @@ for verb in get_group(app).list_commands(None):
     assert done.exit_code == 0 and "Usage" in done.stdout, (verb, done.output)
     print(verb)
 """
+BESIDE = """
+import sys
+from types import SimpleNamespace
+from transformers import AutoTokenizer, Qwen2Config, Qwen2ForCausalLM
+from vllm import LLM, SamplingParams
+sys.path.insert(0, {examples!r})
+from search_and_learn import PathFinder
+tokenizer = AutoTokenizer.from_pretrained({model!r})
+tokenizer.save_pretrained("policy")
+sizes = dict(hidden_size=128, intermediate_size=128, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2)
+Qwen2ForCausalLM(Qwen2Config(vocab_size=len(tokenizer), **sizes)).save_pretrained("policy")
+drawn = LLM("policy", max_model_len=64, enforce_eager=True).generate(["12 + 7 ="] * 2, SamplingParams(max_tokens=8))
+texts = [[one.outputs[0].text + "\\n\\n12 + 7 = 19."] for one in drawn]
+rewards = PathFinder(SimpleNamespace(prm_path={model!r})).score(["What is 12 + 7?"] * 2, texts)
+assert all(0 < reward < 1 for rows in rewards for row in rows for reward in row), rewards
+"""
+"""A random policy in vLLM's engine and the PRM of the example for search-and-learn, in one process."""
 SHOWN = ("torch", "transformers", "huggingface-hub", "numpy", "typer")
 _CUDA = re.compile(r"nvidia-|cuda-|triton")
 _CLOSE = 1e-5
@@ -101,6 +118,7 @@ def _env() -> dict[str, str]:
     asked = [sys.executable, "-m", "pip", "config", "get", "global.find-links"]
     links = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
     fixed = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+    fixed |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1"}
     return ({"UV_FIND_LINKS": links} if links else {}) | kept | fixed
 
 
@@ -148,7 +166,7 @@ def tried(environment: Environment, wheel: Path, folder: Path) -> Trial:
         trial.versions = _versions(python)
         for words in _commands(place):
             done = _run(trial, place, work, *words)
-            if words[-1] != HELP and words[0] == "python":
+            if words[-1].startswith(EXAMPLE[:30]):
                 trial.printed = done.stdout.strip()
     finally:
         shutil.rmtree(place)
@@ -175,6 +193,8 @@ def _commands(place: Path) -> Iterator[tuple[str, ...]]:
     yield "pathfinder", "grade", "processbench", "written/processbench.jsonl", "--data", "artifacts/raw/processbench"
     yield "python", "-c", EXAMPLE.format(model=model)
     yield "python", "-c", HELP
+    if any(place.glob("lib/python3*/site-packages/vllm")):
+        yield "python", "-c", BESIDE.format(model=model, examples=str(examples))
 
 
 def _run(trial: Trial, place: Path, work: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -218,7 +238,8 @@ PREFACE = """# Environments
 
 `python -m tests.campaigns.environments` writes this page. In each fresh environment, it installs the wheel and runs
 these commands in a different folder: `demo`, `score`, `rerank`, `bench`, `grade`, the README's example with the model
-of the package, and the help of every verb. A command that fails or prints a traceback is a failure.
+of the package, and the help of every verb. Beside vLLM, its engine and the PRM of `examples/search_and_learn.py` also
+work in one process. A command that fails or prints a traceback is a failure.
 
 The packages are all that come with the core, without and with PyTorch's CUDA libraries, and then those with the extras
 {extras} ("all"). "difference" is the largest difference between a reward of `demo` and the same reward in the locked
