@@ -83,9 +83,12 @@ def _origins(files: Files, text: str) -> list[str]:
 
 def _recorded(lineage: Lineage, files: Files, path: str) -> bytes:
     """The bytes of a file that a recorded stage made or read."""
-    known = (file for path_, out in lineage.artefacts.items() if overlap(path_, path) for file in out.leaves())
-    artefact = next((file for file in known if file.path == path), None)
+    outs = (out for name, out in lineage.artefacts.items() if overlap(name, path))
+    known = {file.path: file for out in outs for file in out.leaves()}
+    artefact = known.get(path)
     if artefact is None:
+        if inside := [name for name in known if name.startswith(f"{path}/")]:
+            raise DataError(f"{path}: is a folder; name a file in it, such as {min(inside)}")
         raise DataError(f"{path}: no recorded stage made or read this file; name an out, or a file in one")
     content = files.read(path)
     if sha256_of(content) != artefact.sha256:

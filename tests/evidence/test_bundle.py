@@ -119,6 +119,10 @@ def test_a_file_that_is_not_as_recorded_is_not_bundled(small: Path) -> None:
         bundle(small, [MODEL])
     with pytest.raises(DataError, match=r"params.yaml: no recorded stage made or read this file"):
         bundle(small, ["params.yaml"])
+    with pytest.raises(
+        DataError, match=rf"{project.DATA}: is a folder; name a file in it, such as {project.DATA}/corpus"
+    ):
+        bundle(small, [project.DATA])
 
 
 def test_a_stage_without_a_record_is_unsigned(small: Path, key: Path) -> None:
