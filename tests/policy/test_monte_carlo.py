@@ -19,6 +19,7 @@ from pathfinder.policy.monte_carlo import Values, draw, roll_out, rows_of, tasks
 from pathfinder.policy.samples import SampleJob
 from pathfinder.training.stepwise import Row, read
 from tests.support.searches import settings
+from tests.support.servers import JudgeServer, judge_server
 from tests.support.verbs import checked
 from world.oracle import assess_all
 from world.story import read_story
@@ -162,3 +163,18 @@ def to_first_error(row: Row) -> Iterator[bool]:
         yield verdict.is_correct == bool(label)
         if not verdict.is_correct:
             return
+
+
+def test_a_server_completes_as_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tokens of a server are not counted; a step is right after "good" only."""
+    monkeypatch.chdir(tmp_path)
+    write_jsonl(Path("in.jsonl"), [{"problem": "3 + 4?", "steps": ["good", "bad"], "answer": 7}])
+
+    def reply(prompt: str, _: int) -> str:
+        return RIGHT if prompt.rstrip().endswith("good") else "I do not know."
+
+    with judge_server(JudgeServer(reply=reply)) as server:
+        done = CLI.invoke(app, ["label", "in.jsonl", "--url", server.url, "--out", "out.jsonl", "--json"])
+    assert (done.exit_code, json.loads(done.stdout)["computed_tokens"]) == (0, 0), done.output
+    (row,) = map(json.loads, Path("out.jsonl").read_text().splitlines())
+    assert (row["labels"], row["mc_value"]) == ([True, False], [1.0, 0.0])
