@@ -294,6 +294,7 @@ def test_a_killed_run_leaves_nothing_and_the_next_one_reports_its_end(served: Pr
     assert not query(served, "select name from flow_run where state_type = 'RUNNING'")
 
 
+@pytest.mark.campaign
 def test_a_run_that_is_killed_before_it_knows_its_flow_run_gets_an_end(served: Project) -> None:
     count(served, 16)
     running = "select name from flow_run where state_type in ('PENDING', 'RUNNING')"
