@@ -1,4 +1,4 @@
-"""The routes of vLLM's pooling server: a PRM's step rewards under ``/classify``, ``/pooling`` and ``/rerank``.
+"""The routes of vLLM's pooling server: step rewards under ``/classify``, ``/pooling``, ``/rerank`` and ``/score``.
 
 Fields, usage and errors have the names of vLLM 0.32 (``entrypoints/pooling/{classify,pooling,scoring}/protocol.py``).
 A setting that would change the numbers, such as a truncation, is refused. Others are ignored, as vLLM ignores unknown
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field, StringConstraints, ValidationError
+from pydantic import AliasChoices, BaseModel, Field, StringConstraints, ValidationError
 
 from pathfinder.core.layouts import split_steps, text_of
 from pathfinder.core.steps import Solution
@@ -27,7 +27,7 @@ LIMITS = f"give a problem and 1 to {MOST_STEPS} steps"
 SEPARATOR = "<extra_0>"
 """Ends each step in requests that were written for Qwen2.5-Math-PRM."""
 RERANK = ("/rerank", "/v1/rerank", "/v2/rerank")
-PATHS = ("/classify", "/pooling", *RERANK)
+PATHS = ("/classify", "/pooling", "/score", *RERANK)
 
 
 class SolutionIn(BaseModel):
@@ -81,6 +81,23 @@ class RerankRequest(_Settings):
     top_n: int = 0
 
 
+Texts = str | Annotated[list[str], Field(min_length=1, max_length=MOST_STEPS)]
+
+
+class PairsRequest(_Settings):
+    """As many problems as solutions, or one problem of all solutions."""
+
+    problems: Annotated[Texts, Field(validation_alias=AliasChoices("text_1", "queries", "data_1"))]
+    answers: Annotated[Texts, Field(validation_alias=AliasChoices("text_2", "documents", "data_2"))]
+
+    def solutions(self) -> list[SolutionIn]:
+        """The solutions of the request; raises ``HTTPException`` for different numbers, and for one without steps."""
+        problems, answers = ([one] if isinstance(one, str) else one for one in (self.problems, self.answers))
+        if len(problems) not in (1, len(answers)):
+            raise HTTPException(422, f"{len(problems)} problems for {len(answers)} solutions; give one, or as many")
+        return list(map(_solution, problems * (len(answers) // len(problems)), answers))
+
+
 def add_routes(app: FastAPI, score: Score, model: str) -> None:
     """Add the routes to ``app``; ``score`` scores the solutions of a request, and raises ``HTTPException``.
 
@@ -119,6 +136,12 @@ def add_routes(app: FastAPI, score: Score, model: str) -> None:
         found = map(min, await rewards_of(given))
         rows = [{"label": labels[low > 0.5], "probs": [1 - low, low], "num_classes": 2} for low in found]
         return answer("classify", given, rows)
+
+    @app.post("/score")
+    async def score_pairs(request: PairsRequest) -> dict[str, Any]:
+        """Per solution its smallest reward."""
+        given = request.solutions()
+        return answer("score", given, [{"object": "score", "score": min(one)} for one in await rewards_of(given)])
 
     async def rerank(request: RerankRequest) -> dict[str, Any]:
         """The solutions of a problem by their smallest reward, the highest first."""
