@@ -57,7 +57,7 @@ def test_svg_and_html_have_the_same_figures_and_escape_text() -> None:
     texts = [element.text for element in elements if element.tag.endswith("text")]
     assert {"a <b>", r"<script>&\x1b[2J", "0.90", "0.03", "first error, math error, consistency error"} <= {*texts}
     page = to_html(Page("t", [PICTURE], [Section("One", [])]))
-    assert '<th scope="row">2. &lt;script&gt;&amp;\ufffd[2J <b>first error</b> <b>math error</b>' in page
+    assert '<th scope="row"><i>2</i> &lt;script&gt;&amp;\ufffd[2J <b>first error</b> <b>math error</b>' in page
     assert page.count('<td class="low">') == svg.count('class="low"') == 4
     assert "<script" not in page
     assert "| doubted | 0.90 | 0.90 | 0.30 | low reward |" in to_markdown(Page("t", [PICTURE], []))
