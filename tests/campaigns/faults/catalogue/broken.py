@@ -75,7 +75,7 @@ TRACEBACKS = (
         "weights-missing",
         "weights that lack a tensor",
         "pathfinder/models/model.py",
-        '    if missing := sorted(found["missing_keys"]):',
+        '    if missing := sorted(set(found["missing_keys"]) - set(new)):',
         "    if missing := []:",
         f"{MODEL}[missing]",
     ),
