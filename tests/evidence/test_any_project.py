@@ -17,7 +17,9 @@ from tests.evidence.test_bundle import verified
 FILES = {"example": EXAMPLE, "shell": SHELL}
 
 
-@pytest.fixture(scope="module", params=FILES)
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=[pytest.mark.campaign] * (name == "example")) for name in FILES]
+)
 def foreign(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project after its run, with the evidence published."""
     project: Path = tmp_path_factory.mktemp(request.param) / "project"

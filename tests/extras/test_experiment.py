@@ -251,6 +251,7 @@ def test_a_file_that_is_no_cell_is_named(tmp_path: Path) -> None:
         read_cells(tmp_path)
 
 
+@pytest.mark.campaign
 def test_a_block_runs_resumes_and_repeats_a_cell(
     plan: Plan, drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

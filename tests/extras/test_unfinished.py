@@ -191,6 +191,7 @@ def results(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in [*(folder / "artifacts/labels").iterdir()]}
 
 
+@pytest.mark.campaign
 def test_a_labelling_that_was_killed_continues_in_another_clone_without_asking_again(
     tmp_path: Path, short_waits: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -200,7 +200,8 @@ def world(light: Path) -> Iterator[World]:
         clone.end()
 
 
-@pytest.mark.parametrize("steps", [40, pytest.param(100, marks=pytest.mark.campaign)])
+@pytest.mark.campaign
+@pytest.mark.parametrize("steps", [40, 100])
 def test_no_interleaving_ends_or_uses_what_is_of_another_folder(world: World, steps: int) -> None:
     for _ in range(steps):
         world.step()

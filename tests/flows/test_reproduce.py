@@ -309,6 +309,7 @@ def test_a_run_that_is_killed_before_it_knows_its_flow_run_gets_an_end(served: P
     assert query(served, crashed) == [*before, ("all stages",)]
 
 
+@pytest.mark.campaign
 def test_parameters_changed_back_are_restored_not_run(served: Project) -> None:
     count(served, 12)
     served.run("-m", "dvc", "repro", "-q")

@@ -93,6 +93,7 @@ def test_a_beam_runs_and_the_published_preset_refuses_it(
         main(["full"])
 
 
+@pytest.mark.campaign
 @pytest.mark.slow
 @pytest.mark.usefixtures("warm_starts")
 def test_a_killed_run_resumes(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

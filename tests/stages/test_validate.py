@@ -51,6 +51,7 @@ def test_the_stage_blocks_and_names_gate_file_rows_and_examples(
     assert json.loads(Path("metrics/validate.json").read_text())["success"] is False
 
 
+@pytest.mark.campaign
 def test_the_stage_writes_the_same_bytes_twice_and_no_markup_from_the_data(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,7 +62,7 @@ def test_two_processes_take_the_steps_of_one(tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.campaign)])
 def test_gradients_of_several_processes_equal_those_of_one(tmp_path: Path, count: int) -> None:
     """Uneven trees, replicas and shards: some processes have fewer passes than others."""
     in_processes(count, gradients, tmp_path, folder=tmp_path)
