@@ -254,6 +254,8 @@ def test_the_audit_fails_on_a_changed_byte(deployed: Deployed) -> None:
     root, audit = deployed.project.root, deployed.deployment("audit")
     run = deployed.ended(deployed.start_run(deployed.deployment("reproduce")))
     assert run["state_type"] == "COMPLETED", run["state"]
+    found = deployed.ended(deployed.start_run(audit))
+    assert (found["state_type"], found["name"]) == ("COMPLETED", "check"), found["state"]
     (root / "out/total.txt").write_text("286\n")
     found = deployed.ended(deployed.start_run(audit))
     assert (found["state_type"], found["name"]) == ("FAILED", "check")
