@@ -182,9 +182,11 @@ def score(
         for part in results.batched(solutions):
             for solution, scores in zip(part, results.scored_part(scorer, part, progress.advance), strict=True):
                 if pretty:
-                    typer.echo(results.render_scores(solution, scores, has_colour(sys.stdout), scorer.unlike(solution)))
+                    typer.echo(
+                        results.render_scores(solution, scores, has_colour(sys.stdout), scorer.known.unlike(solution))
+                    )
                 elif form == "scores":
-                    show_row(results.score_row(solution, scores, scorer.unlike(solution)))
+                    show_row(results.score_row(solution, scores, scorer.known.unlike(solution)))
                 else:
                     show_row(results.prediction(form, solution, scores))
 
@@ -269,7 +271,7 @@ def serve(
             typer.echo(f"{model} at {address} (try it there; routes: {address}docs). Ctrl-C ends the server.")
         token = os.environ.get("PATHFINDER_SERVE_TOKEN", "")
         most = min(request_tokens, queue_tokens)
-        served = make_app(batcher, model, is_own(host), allow_host or (), most, deadline, token, prm.unlike)
+        served = make_app(batcher, model, is_own(host), allow_host or (), most, deadline, token, prm.known)
         http_server(served).run(sockets=[socket])
 
 

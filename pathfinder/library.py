@@ -87,7 +87,7 @@ class PRM:
         """
         given = [_solution(number, *pair) for number, pair in enumerate(solutions)]
         scores = zip(given, self._scorer.score(given), strict=True)
-        return [scored_solution(one, found, self._scorer.unlike(one)) for one, found in scores]
+        return [scored_solution(one, found, self._scorer.known.unlike(one)) for one, found in scores]
 
 
 def _usable(device: str) -> str:

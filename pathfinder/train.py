@@ -147,10 +147,10 @@ def _base(name: str, revision: str | None, head: str) -> OpenedModel:
 
     opened = open_model(model_folder(name, revision) if name else DEMO)
     if head == "classes":
-        from pathfinder.baselines.backbone import CLASSES
+        from pathfinder.baselines.backbone import MODEL_TYPES
 
-        if (kind := opened.config.content.get("model_type")) not in CLASSES:
-            raise io.DataError(f"--base {name}: --head classes takes {', '.join(CLASSES)}, not {kind!r:.80}")
+        if (kind := opened.config.content.get("model_type")) not in MODEL_TYPES:
+            raise io.DataError(f"--base {name}: --head classes takes {', '.join(MODEL_TYPES)}, not {kind!r:.80}")
     return opened
 
 

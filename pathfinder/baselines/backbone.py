@@ -19,7 +19,7 @@ from pathfinder.models.model import device, read_model
 from pathfinder.models.slices import Slices
 from pathfinder.tree.attention import use_trees
 
-CLASSES: dict[str, Any] = {"qwen2": Qwen2Model, "qwen3": Qwen3Model, "mistral": MistralModel, "llama": LlamaModel}
+MODEL_TYPES: dict[str, Any] = {"qwen2": Qwen2Model, "qwen3": Qwen3Model, "mistral": MistralModel, "llama": LlamaModel}
 ADAPTER, TOKENIZER = "lora", "tokenizer"
 """The parts of a model folder that may come from another repository: a LoRA adapter, as PEFT saves it, and tokenizer
 files (``OpenedModel.part``)."""
@@ -56,10 +56,10 @@ def load_backbone(model: OpenedModel, dtype: str, where: str | None = None) -> P
     Raises ``DataError`` for another architecture, missing weights, or an adapter that cannot be merged.
     """
     kind = model.config.content.get("model_type")
-    if not isinstance(kind, str) or kind not in CLASSES:
-        raise DataError(f"{model.folder}: model type {kind!r:.80}; expected one of {', '.join(CLASSES)}")
+    if not isinstance(kind, str) or kind not in MODEL_TYPES:
+        raise DataError(f"{model.folder}: model type {kind!r:.80}; expected one of {', '.join(MODEL_TYPES)}")
     config = AutoConfig.from_pretrained(model.files, trust_remote_code=False)
-    backbone = read_model(CLASSES[kind], model.files, dtype, config=config)
+    backbone = read_model(MODEL_TYPES[kind], model.files, dtype, config=config)
     if (adapter := model.part(ADAPTER)) is not None:
         _merge(backbone, adapter)
     use_trees(backbone)

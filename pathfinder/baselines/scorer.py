@@ -33,7 +33,7 @@ class BaselineScorer:
         where: str | None = None,
     ) -> None:
         self._files = model.files
-        self._tokenizer, self._known = model.part(TOKENIZER) or model.files, model.known
+        self._tokenizer, self.known = model.part(TOKENIZER) or model.files, model.known
         self._separator = separator_of(model.config.content, str(model.folder))
         self._use(method)  # first: the wrong folder is refused before its weights are loaded
         self._model = load_backbone(model, dtype, where)
@@ -51,10 +51,6 @@ class BaselineScorer:
         self._method = method
         self._text = Text(open_tokenizer(self._tokenizer), *method.adapter.forbidden, separator=self._separator)
         self._head = method.adapter.head(self._text, Shards(self._files))
-
-    def unlike(self, solution: Solution) -> tuple[str, ...]:
-        """See ``Known.unlike``; empty for a published PRM, which does not say what it learnt from."""
-        return self._known.unlike(solution.problem, solution.steps) if self._known else ()
 
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None

@@ -1,15 +1,24 @@
-"""The input and output of a scorer: solutions, candidate steps and step scores. Imports no model code."""
+"""A scorer, what it knows, and its input and output: solutions, candidate steps, step scores. Imports no model code."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol, Self
 
+from ground.io import DataError
 from pathfinder.core.labels import OPTIMALITY
 from pathfinder.core.prompts import FIRST_LABELS
 from pathfinder.core.readings import DEFINITION, Reading, error_labels
+
+_TOKEN = re.compile(r"\d+\.\d+|\d+|[^\W\d_]+|[^\w\s]|_")
+_DECIMAL = "decimal number"
+_MOST_WORDS = 3_000
+"""A model that learnt from more different words than these has no list of them."""
+_NAMED = 5
+"""Words that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +132,80 @@ None is the score of a candidate whose prompt is longer than the model's context
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The words (in lower case) and signs of the texts that a model learnt from, and their largest whole number.
+
+    A model of a few million weights has seen some hundred words and judges others at random. Large models learn from
+    texts with so many words that a list of them would say nothing, and have none.
+    """
+
+    words: frozenset[str] = frozenset()
+    largest: int = 0
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Self | None:
+        """What the texts contain; None if they contain more than ``_MOST_WORDS`` different words."""
+        words: set[str] = set()
+        largest = 0
+        for text in texts:
+            found, number = _read(text)
+            words |= found
+            largest = max(largest, number)
+            if len(words) > _MOST_WORDS:
+                return None
+        return cls(frozenset(words), largest)
+
+    @classmethod
+    def of_json(cls, value: Any) -> Self | None:
+        """Reverse of ``as_json``; None for None. Raises ``DataError`` for other values."""
+        if value is None:
+            return None
+        words, largest = (value.get(key) if isinstance(value, dict) else None for key in ("words", "largest_number"))
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words) or type(largest) is not int:
+            raise DataError("known needs words (texts) and largest_number (integer); train the model again")
+        return cls(frozenset(words), largest)
+
+    def as_json(self) -> Mapping[str, Any]:
+        """The value of ``known`` in ``pathfinder.json``."""
+        return {"words": sorted(self.words), "largest_number": self.largest}
+
+    def __str__(self) -> str:
+        """A sentence for readers; empty without words."""
+        names = [word for word in sorted(self.words) if len(word) > 3 and word.isalpha()]
+        some = ", ".join(word[:20] for word in names[:: len(names) // _NAMED or 1][:_NAMED])
+        about = f"{len(self.words)} words and signs (such as {some}) and numbers up to {self.largest}"
+        return f"It learnt from texts of {about}; scores of other texts mean little." if some else ""
+
+    def unlike(self, solution: Solution) -> tuple[str, ...]:
+        """How a solution differs from everything that the model learnt from, in words; empty if nothing was found."""
+        if not self.words:
+            return ()
+        found, number = _read("\n".join([solution.problem, *solution.steps]))
+        unknown = sorted(found - self.words)
+        more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
+        named = ", ".join(word[:20] for word in unknown[:_NAMED])
+        said = [f"unknown words or signs: {named}{more}"] if unknown else []
+        return tuple(said + [f"a number above {self.largest}"] * (number > self.largest))
+
+
+def _read(text: str) -> tuple[set[str], int]:
+    """The words of a text, and its largest whole number. A number of more than 18 digits counts as 10 ** 18."""
+    words, largest = set(), 0
+    for token in _TOKEN.findall(text):
+        if not token[0].isdigit():
+            words.add(token.casefold())
+        elif "." in token:
+            words.add(_DECIMAL)
+        else:
+            largest = max(largest, int(token) if len(token) <= 18 else 10**18)
+    return words, largest
+
+
 class PRM(Protocol):
     """A model that scores steps: PathFinder-PRM in this process or behind a server, or a published PRM."""
 
-    def unlike(self, solution: Solution) -> tuple[str, ...]:
-        """How a solution differs from all that a small model learnt from, in words; empty for other models."""
-        return ()
+    known: Known = Known()
 
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import atexit
 import gc
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
 from ground.io import DataError, read_json
 from pathfinder.core.hub import HubModel, cached_folder, read_hub_model
 from pathfinder.core.prompts import VARIANTS, Variant
+from pathfinder.core.steps import Known
 from pathfinder.models.tokens import LabelIds, label_ids, load_tokenizer, refuse_without_labels, refuse_without_rows
 
 if TYPE_CHECKING:
@@ -25,73 +25,6 @@ if TYPE_CHECKING:
 
 MODEL_FILE = "pathfinder.json"
 """The description of a trained PRM in its folder."""
-_TOKEN = re.compile(r"\d+\.\d+|\d+|[^\W\d_]+|[^\w\s]|_")
-_DECIMAL = "decimal number"
-_MOST_WORDS = 3_000
-"""A model that learnt from more different words than these has no list of them."""
-_NAMED = 5
-"""Words that a message names."""
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """The words (in lower case) and signs of the texts that a model learnt from, and their largest whole number.
-
-    A model of a few million weights has seen some hundred words and judges others at random. Large models learn from
-    texts with so many words that a list of them would say nothing, and have none.
-    """
-
-    words: frozenset[str]
-    largest: int
-
-    @classmethod
-    def of(cls, texts: Iterable[str]) -> Self | None:
-        """What the texts contain; None if they contain more than ``_MOST_WORDS`` different words."""
-        words: set[str] = set()
-        largest = 0
-        for text in texts:
-            found, number = _read(text)
-            words |= found
-            largest = max(largest, number)
-            if len(words) > _MOST_WORDS:
-                return None
-        return cls(frozenset(words), largest)
-
-    @classmethod
-    def of_json(cls, value: Any, name: str) -> Self | None:
-        """Reverse of ``as_json``; None for None. Raises ``DataError`` with the name of the file."""
-        if value is None:
-            return None
-        words, largest = (value.get(key) if isinstance(value, dict) else None for key in ("words", "largest_number"))
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words) or type(largest) is not int:
-            raise DataError(f"{name}: known needs words (texts) and largest_number (integer); train the model again")
-        return cls(frozenset(words), largest)
-
-    def as_json(self) -> Mapping[str, Any]:
-        """The value of ``known`` in ``pathfinder.json``."""
-        return {"words": sorted(self.words), "largest_number": self.largest}
-
-    def unlike(self, problem: str, steps: Sequence[str]) -> tuple[str, ...]:
-        """How a solution differs from everything that the model learnt from, in words; empty if nothing was found."""
-        found, number = _read("\n".join([problem, *steps]))
-        unknown = sorted(found - self.words)
-        more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
-        named = ", ".join(word[:20] for word in unknown[:_NAMED])
-        said = [f"unknown words or signs: {named}{more}"] if unknown else []
-        return tuple(said + [f"a number above {self.largest}"] * (number > self.largest))
-
-
-def _read(text: str) -> tuple[set[str], int]:
-    """The words of a text, and its largest whole number. A number of more than 18 digits counts as 10 ** 18."""
-    words, largest = set(), 0
-    for token in _TOKEN.findall(text):
-        if not token[0].isdigit():
-            words.add(token.casefold())
-        elif "." in token:
-            words.add(_DECIMAL)
-        else:
-            largest = max(largest, int(token) if len(token) <= 18 else 10**18)
-    return words, largest
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +80,13 @@ class OpenedModel:
         return variant_of(self.files, self.description)
 
     @cached_property
-    def known(self) -> Known | None:
-        """The words and numbers that a small model learnt from; None if its description names none."""
-        content = self.description
-        return Known.of_json(content.get("known"), str(self.files / MODEL_FILE)) if isinstance(content, dict) else None
+    def known(self) -> Known:
+        """The words and numbers that a small model learnt from; no words if its description names none."""
+        given = self.description.get("known") if isinstance(self.description, dict) else None
+        try:
+            return Known.of_json(given) or Known()
+        except DataError as error:
+            raise DataError(f"{self.files / MODEL_FILE}: {error}") from error
 
     @cached_property
     def description(self) -> Any:

@@ -80,4 +80,4 @@ def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:
             without = list(map(str, range(len(votes))))  # no answers: every candidate for itself
             chosen = choose(rewards, without if most is None else votes) | {"vote": vote}
             row = {"id": one.id, "chosen": chosen, "answers": list(one.answers), "rewards": rewards}
-            yield row | {"unlike": list(dict.fromkeys(said for each in asked for said in prm.unlike(each)))}
+            yield row | {"unlike": list(dict.fromkeys(said for each in asked for said in prm.known.unlike(each)))}

@@ -152,7 +152,7 @@ def scored_solution(
 ) -> ScoredSolution | UnscoredSolution:
     """The typed result of a solution. Without scores, it is longer than the model's context or has no step.
 
-    ``unlike`` is what ``PRM.unlike`` says of it.
+    ``unlike`` is what ``Known.unlike`` says of it.
     """
     if not scores:
         return UnscoredSolution(solution.problem, TOO_LONG if solution.steps else NO_STEP)

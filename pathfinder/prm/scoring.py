@@ -60,11 +60,7 @@ class Scorer:
     ) -> None:
         prompter, network = open_prompter(model, preset), load_model(model, dtype, where=where)
         self._reader = TreeReader(prompter, network, DTYPES[dtype], backend, mode)
-        self._budget, self._known = token_budget, model.known
-
-    def unlike(self, solution: Solution) -> tuple[str, ...]:
-        """How a solution differs from all that a small model learnt from, in words; empty for a large model."""
-        return self._known.unlike(solution.problem, solution.steps) if self._known else ()
+        self._budget, self.known = token_budget, model.known
 
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None, stop: Stop | None = None

@@ -42,12 +42,8 @@ class ServedScorer:
         concurrency: int = 32,
         mode: Mode = Mode.BOTH,
     ) -> None:
-        self._prompter, self._mode, self._known = open_prompter(model, preset), mode, model.known
+        self._prompter, self._mode, self.known = open_prompter(model, preset), mode, model.known
         self._client = connect(base_urls, concurrency, timeout_s=600.0, retries=8)
-
-    def unlike(self, solution: Solution) -> tuple[str, ...]:
-        """How a solution differs from all that a small model learnt from, in words; empty for a large model."""
-        return self._known.unlike(solution.problem, solution.steps) if self._known else ()
 
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None, stop: Stop | None = None

@@ -11,7 +11,7 @@ import asyncio
 import re
 import socket
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import compress
 from typing import Annotated, Any, Literal
@@ -25,7 +25,7 @@ from pydantic import BaseModel, Field
 
 from ground.io import DataError
 from pathfinder.core.layouts import split_steps
-from pathfinder.core.steps import Solution
+from pathfinder.core.steps import Known, Solution
 from pathfinder.pages.formulas import Formulas
 from pathfinder.pages.page import STYLE, escaped, template
 from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS, LEGEND, picture_of
@@ -98,13 +98,13 @@ def make_app(
     most_tokens: int = 1 << 16,
     deadline_s: float = 300.0,
     token: str = "",
-    unlike: Callable[[Solution], tuple[str, ...]] = lambda _: (),
+    known: Known = Known(),  # noqa: B008
 ) -> FastAPI:
     """The application; ``model`` is the name that it reports.
 
     With ``is_local`` or ``names`` it answers only under the names of this machine and ``names``, and to no page of
     another origin (``OwnHost``). A request has at most ``most_tokens`` tokens (``tokens_of``) and ``deadline_s``
-    seconds. A ``token`` is asked of every client (``Bearer``). ``unlike`` is the model's ``PRM.unlike``.
+    seconds. A ``token`` is asked of every client (``Bearer``). ``known`` is the model's.
 
     Its routes raise ``HTTPException`` for a full queue (429), for solutions that cannot be scored (400, 422), and for
     those that are not scored in time (503).
@@ -141,7 +141,7 @@ def make_app(
             refused["failed"] += 1
             raise HTTPException(422, "a solution cannot be scored; shorten it or leave it out") from None
         return [
-            scored_solution(one, next(scores), unlike(one)) if fit else UnscoredSolution(one.problem, LONG_TEXT)
+            scored_solution(one, next(scores), known.unlike(one)) if fit else UnscoredSolution(one.problem, LONG_TEXT)
             for one, fit in zip(given, fits, strict=True)
         ]
 

@@ -13,7 +13,8 @@ from ground.io import atomic_folder, write_json, write_text
 from pathfinder.core.hub import CARD
 from pathfinder.core.params import Train
 from pathfinder.core.records import USES
-from pathfinder.models.folders import MODEL_FILE, Known
+from pathfinder.core.steps import Known
+from pathfinder.models.folders import MODEL_FILE
 from pathfinder.models.model import DTYPES
 from pathfinder.models.tokens import save_tokenizer
 from pathfinder.training import metrics

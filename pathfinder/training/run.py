@@ -17,8 +17,8 @@ from pathfinder.core import mixes
 from pathfinder.core.hub import HubModel
 from pathfinder.core.params import Train
 from pathfinder.core.prompts import VARIANTS
+from pathfinder.core.steps import Known
 from pathfinder.models import folders, launch, model
-from pathfinder.models.folders import Known
 from pathfinder.models.tokens import open_tokenizer
 from pathfinder.training import metrics, outcome, stored, trainer
 from pathfinder.training.card import Given, Learnt
@@ -85,7 +85,7 @@ def train(
         progress / "examples", is_first, lambda: _examples(trees(), settings, prompter, positions(files), listed)
     )
     learn, test, left_out = sets["learn"], sets["test"], about.pop("left_out")
-    known = Known.of_json(about.pop("known"), str(progress))
+    known = Known.of_json(about.pop("known"))
     if separator is None:
         network, added = load_network(files, tokenizer, settings)
     else:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from ground.io import DataError, read_json
+from ground.io import DataError, read_json, write_json
 from pathfinder.cli import app
+from pathfinder.core.steps import Known, Solution
 from pathfinder.demo import MODEL
-from pathfinder.models.folders import Known, open_model
+from pathfinder.models.folders import open_model
 from pathfinder.prm.results import warning
 
 KNOWN = Known.of(["Tom has 3 apples.", "Tom eats 12 apples, so 15.5 are left."])
@@ -69,17 +71,24 @@ Which is larger, 3 or 5?|5
 There are 12 students; 5 are girls.|12 - 5 = 7 boys."""
 
 
+def solution(problem: str, steps: Sequence[str]) -> Solution:
+    return Solution("0", problem, tuple(steps))
+
+
 def off_world() -> list[list[str]]:
     return [line.split("|") for line in OFF_WORLD.splitlines()]
 
 
 def test_words_signs_and_numbers_that_were_not_learnt_are_named() -> None:
     assert KNOWN is not None
-    assert KNOWN.unlike("TOM has 12 apples.", ["Tom eats 3, so 4.25 are left."]) == ()
-    assert KNOWN.unlike("Tom has 13 apples!", ["x_1"]) == ("unknown words or signs: !, _, x", "a number above 12")
-    many = KNOWN.unlike("a b c d e f g", [])
+    assert KNOWN.unlike(solution("TOM has 12 apples.", ["Tom eats 3, so 4.25 are left."])) == ()
+    assert KNOWN.unlike(solution("Tom has 13 apples!", ["x_1"])) == (
+        "unknown words or signs: !, _, x",
+        "a number above 12",
+    )
+    many = KNOWN.unlike(solution("a b c d e f g", []))
     assert many == ("unknown words or signs: a, b, c, d, e and 2 more",)
-    assert KNOWN.unlike("9" * 10_000, []) == ("a number above 12",)
+    assert KNOWN.unlike(solution("9" * 10_000, [])) == ("a number above 12",)
 
 
 def test_a_language_has_too_many_words_to_be_named() -> None:
@@ -87,28 +96,28 @@ def test_a_language_has_too_many_words_to_be_named() -> None:
     assert Known.of(words) is None
 
 
-def test_what_is_known_survives_as_json_and_other_values_are_refused() -> None:
+def test_what_is_known_survives_as_json_and_other_values_are_refused(tmp_path: Path) -> None:
     assert KNOWN is not None
-    assert Known.of_json(json.loads(json.dumps(KNOWN.as_json())), "f") == KNOWN
-    assert Known.of_json(None, "f") is None
+    assert Known.of_json(json.loads(json.dumps(KNOWN.as_json()))) == KNOWN
+    assert Known.of_json(None) is None
     wrongs: list[Any] = [[], {"words": ["a"]}, {"words": "a", "largest_number": 3}, {"words": [1], "largest_number": 3}]
+    write_json(tmp_path / "config.json", {})
     for wrong in wrongs:
-        with pytest.raises(DataError, match="f: known needs words"):
-            Known.of_json(wrong, "f")
+        write_json(tmp_path / "pathfinder.json", {"variant": "full", "known": wrong})
+        with pytest.raises(DataError, match=f"{tmp_path}/pathfinder.json: known needs words"):
+            _ = open_model(tmp_path).known
 
 
 def test_every_solution_of_other_worlds_is_marked() -> None:
     known = open_model(MODEL).known
-    assert known is not None
     assert len(off_world()) == 50
-    assert [problem for problem, *steps in off_world() if not known.unlike(problem, steps)] == []
+    assert [problem for problem, *steps in off_world() if not known.unlike(solution(problem, steps))] == []
 
 
 def test_hardly_any_solution_of_the_same_world_is_marked(world: Path) -> None:
     known = open_model(MODEL).known
-    assert known is not None
     items = [item for file in sorted((world / "processbench").glob("*.json")) for item in read_json(file)]
-    marked = [item["id"] for item in items if known.unlike(item["problem"], item["steps"])]
+    marked = [item["id"] for item in items if known.unlike(solution(item["problem"], item["steps"]))]
     assert len(items) >= 500
     assert len(marked) <= len(items) * 0.04  # two of 50
 

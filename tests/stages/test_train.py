@@ -82,7 +82,7 @@ def test_a_killed_run_ends_with_the_bytes_of_an_uninterrupted_one(project: Calla
     assert "      prm800k: 108\n" in card
     solution = Solution("s", "P", ("a",))
     scorer = Scorer(open_model(whole / "models/full"))
-    assert scorer.unlike(Solution("s", "P", ("A zebra.",))) == ("unknown words or signs: ., a, p, zebra",)
+    assert scorer.known.unlike(Solution("s", "P", ("A zebra.",))) == ("unknown words or signs: ., a, p, zebra",)
     scores = scorer.score([solution])
     assert 0 <= scores[0][0].reward <= 1
     (whole / "models/full/README.md").unlink()
