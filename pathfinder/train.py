@@ -159,8 +159,8 @@ def _settings(
 ) -> Train:
     """The settings of the profiles ``quickstart`` for a small base and ``paper`` for a large one."""
     from pathfinder.core.params import Lora, Train
+    from pathfinder.models.architectures import shape_of
     from pathfinder.models.model import device
-    from pathfinder.models.shapes import shape_of
     from pathfinder.training.card import LARGEST_TOY
 
     is_small = shape_of(base.config.content, str(base.folder)).parameters < LARGEST_TOY

@@ -24,6 +24,7 @@ from ground import io
 from ground.io import DataError, read_json, read_jsonl
 from pathfinder.core.params import Source, load_params
 from pathfinder.core.prompts import VARIANTS
+from pathfinder.models.decoder import load_decoder
 from pathfinder.models.folders import open_model
 from pathfinder.models.model import load_model
 from pathfinder.models.tokens import ChatFrame, load_tokenizer, neutralise
@@ -50,7 +51,8 @@ def read_as_it_is(model: Path) -> None:
     edit_json(model / "tokenizer_config.json", tokenizer_class="PreTrainedTokenizerFast")
 
 
-def test_code_that_a_model_s_configuration_names_is_not_run(model: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("load", [load_model, load_decoder])
+def test_code_that_a_model_s_configuration_names_is_not_run(load: Any, model: Path, tmp_path: Path) -> None:
     """``auto_map`` names Python files for loaders that trust the publisher."""
     trace = tmp_path / "run"
     code = f"from pathlib import Path\nPath({str(trace)!r}).touch()\nclass Evil: pass\n"
@@ -59,28 +61,29 @@ def test_code_that_a_model_s_configuration_names_is_not_run(model: Path, tmp_pat
     classes = {"AutoConfig": "configuration_evil.Evil", "AutoModelForCausalLM": "modeling_evil.Evil"}
     edit_json(model / "config.json", auto_map=classes)
     edit_json(model / "tokenizer_config.json", auto_map={"AutoTokenizer": ["tokenization_evil.Evil", None]})
-    assert load_model(open_model(model)).num_parameters() == load_model(open_model(MODEL)).num_parameters()
+    assert load(open_model(model)).num_parameters() == load(open_model(MODEL)).num_parameters()
     assert load_tokenizer(model).encode("a b") == load_tokenizer(MODEL).encode("a b")
     edit_json(model / "tokenizer_config.json", tokenizer_class="Evil")
     edit_json(model / "config.json", model_type="evil")
     with pytest.raises(DataError):
-        load_model(open_model(model))
+        load(open_model(model))
     with pytest.raises(DataError):
         load_tokenizer(model)
     assert not trace.exists()
 
 
+@pytest.mark.parametrize("load", [load_model, load_decoder])
 @pytest.mark.parametrize("file", ["evil.bin", "../other.safetensors", None])
-def test_an_index_that_names_other_files_than_safetensors_is_refused(model: Path, file: str | None) -> None:
+def test_an_index_that_names_other_files_than_safetensors_is_refused(load: Any, model: Path, file: str | None) -> None:
     """transformers reads what the index names, and unpickles a file with another ending."""
     (model / "model.safetensors").rename(model / "a.safetensors")
     weights = dict.fromkeys(load_file(model / "a.safetensors"), "a.safetensors")
     index = model / "model.safetensors.index.json"
     index.write_text(json.dumps({"metadata": {}, "weight_map": weights}))
-    assert load_model(open_model(model)).num_parameters() == load_model(open_model(MODEL)).num_parameters()
+    assert load(open_model(model)).num_parameters() == load(open_model(MODEL)).num_parameters()
     index.write_text(json.dumps({"metadata": {}, "weight_map": weights | {"lm_head.weight": file}}))
     with pytest.raises(DataError, match="no safetensors files of its folder"):
-        load_model(open_model(model))
+        load(open_model(model))
 
 
 @pytest.mark.parametrize(

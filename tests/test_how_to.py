@@ -200,7 +200,7 @@ from pathfinder.models.folders import open_model
 from pathfinder.models.model import load_model
 from pathfinder.prm.steps import open_prompter, queries_of
 from pathfinder.prm.scoring import Scorer
-from pathfinder.tree.inference import supports
+from pathfinder.models.decoder import supports
 from tests.support.models import published_rewards
 import torch
 

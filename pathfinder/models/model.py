@@ -7,20 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
-from transformers.utils import logging
 
 from ground.io import DataError, read_json
 from ground.text import lacks_memory
 from pathfinder.core.prompts import MASK
 from pathfinder.models.folders import OpenedModel
-from pathfinder.models.tokens import add_label_tokens
+from pathfinder.models.tokens import add_label_tokens, silence
 
-logging.disable_progress_bar()  # type: ignore[no-untyped-call]  # the stages show their own progress
-logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
 _SMALL = 50_000_000
@@ -34,14 +32,15 @@ def device() -> Literal["cpu", "cuda"]:
 
 
 def load_model(
-    model: OpenedModel, dtype: str = "float32", where: str | None = None, kind: Any = AutoModelForCausalLM, **more: Any
+    model: OpenedModel, dtype: str = "float32", where: str | None = None, kind: Any = None, **more: Any
 ) -> PreTrainedModel:
-    """The causal language model of a folder, in evaluation mode, on ``where`` (default: ``device()``).
+    """The causal language model of a folder in transformers, in evaluation mode, where ``placed`` puts it.
 
-    ``kind`` is another class of transformers, for which ``read_model`` takes ``more``. On the CPU a small model sets
-    torch to one thread, whatever ``OMP_NUM_THREADS`` says. Raises ``DataError`` for an unknown dtype, and for a folder
-    without safetensors weights or with broken files.
+    ``kind`` is another class of transformers, for which ``read_model`` takes ``more``. Raises ``DataError`` for an
+    unknown dtype, and for a folder without safetensors weights or with broken files.
     """
+    from transformers import AutoModelForCausalLM  # takes seconds; a declared decoder needs none of it
+
     if dtype not in DTYPES:
         raise DataError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
     path = model.files
@@ -50,11 +49,18 @@ def load_model(
             f"{path}: no safetensors weights; other formats are refused (they can run code). For a model of the Hub, "
             "leave `files` of its source in download.sources empty, and run the download stage again"
         )
-    loaded = read_model(kind, path, dtype, **more)
+    return placed(read_model(kind or AutoModelForCausalLM, path, dtype, **more), where)  # type: ignore[no-any-return]
+
+
+def placed(network: Any, where: str | None) -> Any:
+    """A network in evaluation mode on ``where`` (default: ``device()``).
+
+    On the CPU a small one sets torch to one thread, whatever ``OMP_NUM_THREADS`` says.
+    """
     place = where or device()
-    if place == "cpu" and loaded.num_parameters() < _SMALL:
+    if place == "cpu" and network.num_parameters() < _SMALL:
         torch.set_num_threads(1)
-    return loaded.to(place).eval()  # type: ignore[no-any-return]
+    return network.to(place).eval()
 
 
 def read_model(kind: Any, path: Path, dtype: str, new: Sequence[str] = (), **more: Any) -> Any:
@@ -63,8 +69,9 @@ def read_model(kind: Any, path: Path, dtype: str, new: Sequence[str] = (), **mor
     The files may lack the ``new`` weights, which transformers then draws. Raises ``DataError`` for broken files, and
     for other weights that the files lack (transformers would draw them too).
     """
+    silence()
     for index in path.glob("*.safetensors.index.json"):
-        _refuse_other_weights(index)
+        weight_files(index)
     try:
         model, found = kind.from_pretrained(
             path,
@@ -85,13 +92,17 @@ def read_model(kind: Any, path: Path, dtype: str, new: Sequence[str] = (), **mor
     return model
 
 
-def _refuse_other_weights(index: Path) -> None:
-    """Raise ``DataError`` unless an index names safetensors files of its folder: transformers unpickles any other."""
+def weight_files(index: Path) -> list[Path]:
+    """The files that an index names.
+
+    Raises ``DataError`` unless they are safetensors files of its folder: transformers unpickles any other.
+    """
     content = read_json(index)
     names = content.get("weight_map") if isinstance(content, dict) else None
     files = names.values() if isinstance(names, dict) else [None]
     if not all(isinstance(file, str) and file.endswith(".safetensors") and "/" not in file for file in files):
         raise DataError(f"{index}: names weights that are no safetensors files of its folder; fetch the model again")
+    return sorted({index.parent / str(file) for file in files})
 
 
 def longest(config: Any) -> int:

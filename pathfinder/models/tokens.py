@@ -69,6 +69,7 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer  # takes seconds; neutralising does not need it
 
+    silence()
     loader: Any = AutoTokenizer
     try:
         found: PreTrainedTokenizerFast = loader.from_pretrained(folder, trust_remote_code=False)
@@ -87,6 +88,14 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
             f"tokenizer.json; save it as a {chosen}, or train the model again from a base model with such a tokenizer"
         )
     return found
+
+
+def silence() -> None:
+    """Keep transformers from printing warnings and progress; the stages show their own."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:

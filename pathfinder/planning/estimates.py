@@ -15,9 +15,9 @@ from pathfinder.core.mixes import share_of
 from pathfinder.core.params import Params, Vllm
 from pathfinder.core.runs import parse_run
 from pathfinder.models import launch
+from pathfinder.models.architectures import Shape
 from pathfinder.models.devices import Device
 from pathfinder.models.needs import Shapes, weight_bytes
-from pathfinder.models.shapes import Shape
 from pathfinder.planning.cards import card_of
 from pathfinder.planning.trees import Trees, busy_share, trees_of_mix
 

@@ -11,10 +11,11 @@ from typing import Any
 from ground.io import DataError
 from pathfinder.core.params import PARAMS_FILE, Params, Source, load_params
 from pathfinder.models import launch
+from pathfinder.models.architectures import Shape
 from pathfinder.models.devices import GIB, Device, gpus, main_memory, this_device
 from pathfinder.models.footprint import Verdict, shown, verdict, with_changes
 from pathfinder.models.needs import STAGES, Need
-from pathfinder.models.shapes import Shape, planned_shape
+from pathfinder.models.shapes import planned_shape
 from pathfinder.planning import cards, disks, estimates, profiles
 from pathfinder.planning.cards import card_of
 from pathfinder.planning.disks import Room

@@ -18,8 +18,9 @@ import torch
 
 from ground.io import DataError
 from pathfinder.core.steps import RoundScorer, Solution, StepScore
+from pathfinder.models.decoder import KVCache, load_decoder
 from pathfinder.models.folders import OpenedModel
-from pathfinder.models.model import DTYPES, load_model, longest
+from pathfinder.models.model import DTYPES, longest
 from pathfinder.prm.steps import (
     WAVE,
     Stop,
@@ -33,7 +34,6 @@ from pathfinder.prm.steps import (
 )
 from pathfinder.tree import layout
 from pathfinder.tree.attention import read_logits, use_trees
-from pathfinder.tree.inference import KVCache
 from pathfinder.tree.layout import Backend, TreeBatch, Trunk, cached_nodes
 from pathfinder.tree.packing import pack
 from pathfinder.tree.passes import Encoded, Mode, Place, Prompter, Query, passes_for
@@ -58,7 +58,7 @@ class Scorer:
         mode: Mode = Mode.BOTH,
         where: str | None = None,
     ) -> None:
-        prompter, network = open_prompter(model, preset), load_model(model, dtype, where=where)
+        prompter, network = open_prompter(model, preset), load_decoder(model, dtype, where)
         self._reader = TreeReader(prompter, network, DTYPES[dtype], backend, mode)
         self._budget, self.known = token_budget, model.known
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from pathfinder.models.shapes import Shape
+from pathfinder.models.architectures import Shape
 from pathfinder.training.examples import Example
 
 _FULL, _ADAPTER = 3, 2

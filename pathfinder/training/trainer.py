@@ -26,7 +26,7 @@ from transformers.trainer_callback import PrinterCallback
 from ground.io import DataError
 from ground.progress import Progress
 from pathfinder.core.params import Train
-from pathfinder.models.shapes import shape_of
+from pathfinder.models.architectures import shape_of
 from pathfinder.training import checkpoints
 from pathfinder.training.examples import Example, plan_trees
 from pathfinder.training.objective import batch_of, evaluate, summed_loss

@@ -18,10 +18,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import PreTrainedModel
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from pathfinder.tree.inference import KVCache, final_states, supports
+from pathfinder.models.decoder import Decoder, KVCache, final_states, supports
 
 NAME = "tree"
 _BLOCK = 128
@@ -227,14 +225,17 @@ def tree_attention(
     return tree.attend(query, key, value, scaling, layer), None
 
 
-ALL_ATTENTION_FUNCTIONS.register(NAME, tree_attention)
+def use_trees(model: Any) -> None:
+    """Switch a model of transformers to tree attention; a ``Decoder`` has no other.
 
-
-def use_trees(model: PreTrainedModel) -> None:
-    """Switch a model to tree attention. Raises ``ValueError`` for a model with sliding windows.
-
-    The switch is permanent because gradient checkpointing reads the setting again in the backward pass.
+    The switch is permanent because gradient checkpointing reads the setting again in the backward pass. Raises
+    ``ValueError`` for a model with sliding windows.
     """
+    if isinstance(model, Decoder):
+        return
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # takes seconds; a ``Decoder`` does without
+
+    ALL_ATTENTION_FUNCTIONS.register(NAME, tree_attention)
     kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
         raise ValueError(f"trees need full attention in every layer, this model has {sorted(kinds)}")

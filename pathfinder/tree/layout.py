@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from pathfinder.models.decoder import KVCache
 from pathfinder.models.tokens import Ids
 from pathfinder.tree.attention import Bin, BinPlan, FlexPlan, KeyRange, Plan
-from pathfinder.tree.inference import KVCache
 from pathfinder.tree.tree import Split, Tree, shared_prefix
 
 Backend = Literal["cascade", "dense", "flex"]

@@ -25,8 +25,9 @@ from pathfinder.benchmarks.readers import read_processbench
 from pathfinder.core.params import Download, Source, load_params
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.data.exclusions import EXCLUSIONS
+from pathfinder.models.architectures import Shape
 from pathfinder.models.folders import open_model
-from pathfinder.models.shapes import KNOWN, Shape
+from pathfinder.models.shapes import KNOWN
 from pathfinder.models.tokens import add_label_tokens, load_tokenizer
 from pathfinder.planning.profiles import render
 from pathfinder.sources.catalogue import Fetched, fetch_source

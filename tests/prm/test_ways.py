@@ -11,19 +11,29 @@ from tests.conftest import ROOT
 
 MOST_MODULES, MOST_FILES = 40, 11
 WINGS = ("pathfinder", "ground", "evidence", "extras", "flows")
+OTHERS = ("accelerate", "boto3", "datasets", "pandas", "scipy", "sympy", "torch", "transformers")
 
 
 @pytest.fixture(scope="module")
 def counted() -> tuple[list[str], set[str]]:
     """The modules that ``score`` loads, and the files with a function that gets the model or its folder."""
-    loaded, way = score_way(ROOT, set(WINGS))
+    loaded, way = score_way(ROOT, {*WINGS, *OTHERS})
     return loaded, {file for _, file in way}
 
 
 def test_score_loads_little_of_the_project(counted: tuple[list[str], set[str]]) -> None:
     loaded, _ = counted
-    assert "pathfinder/prm/scoring.py" in loaded, "this process did not score"
-    assert len(loaded) <= MOST_MODULES, loaded
+    own = [name for name in loaded if name.startswith(WINGS)]
+    assert "pathfinder/prm/scoring.py" in own, "this process did not score"
+    assert len(own) <= MOST_MODULES, own
+
+
+def test_score_loads_no_code_of_models_or_compilers(counted: tuple[list[str], set[str]]) -> None:
+    loaded, _ = counted
+    assert {"torch/nn/modules/linear", "transformers/utils/logging"} <= {*loaded}
+    slow = ("transformers/modeling_utils", "transformers/models/qwen2/modeling_qwen2", "torch/_dynamo")
+    rare = tuple(name for name in OTHERS if name not in ("torch", "transformers"))
+    assert [name for name in loaded if name.startswith((*slow, *rare))] == []
 
 
 def test_the_model_travels_a_short_way(counted: tuple[list[str], set[str]]) -> None:

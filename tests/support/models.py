@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from transformers.models.qwen2.modeling_qwen2 import Qwen2RMSNorm
 
 from pathfinder.core import prompts
@@ -108,6 +108,23 @@ def small_model(
     rows = len(tokenizer) + 16 if rows is None else rows
     config = qwen_config(tokenizer, rows, **sides(32, 48, 2, 4, 2), tie_word_embeddings=False, initializer_range=0.2)
     return random_qwen(config, seed).to(dtype)
+
+
+def random_decoder(model_type: str, tokenizer: PreTrainedTokenizerFast, **more: Any) -> Any:
+    """A random decoder (two layers, grouped keys, any architecture) with weights large enough for attention to matter.
+
+    ``more`` are settings of its configuration.
+    """
+    shape = sides(32, 48, 2, 4, 2) | {"head_dim": 8, "initializer_range": 0.2, "vocab_size": len(tokenizer) + 16}
+    settings = {"tie_word_embeddings": False, "sliding_window": None, "eos_token_id": tokenizer.eos_token_id}
+    build: Any = AutoModelForCausalLM.from_config
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        made = build(AutoConfig.for_model(model_type, **shape | settings | more))
+    for name, parameter in made.named_parameters():
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter, std=0.2)
+    return made.eval()
 
 
 def model_256(tokenizer: PreTrainedTokenizerFast, vocabulary: int | None = None) -> Any:

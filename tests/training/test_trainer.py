@@ -9,7 +9,7 @@ import torch
 from transformers import TrainingArguments
 
 from ground.io import DataError
-from pathfinder.models.shapes import shape_of
+from pathfinder.models.architectures import shape_of
 from pathfinder.training.checkpoints import newest_checkpoint
 from pathfinder.training.examples import plan_steps
 from pathfinder.training.objective import batches, evaluate, summed_loss

@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.records import TREES
 from pathfinder.models import needs
-from pathfinder.models.shapes import shape_of
+from pathfinder.models.architectures import shape_of
 from pathfinder.training.examples import Example, read_examples
 from pathfinder.training.objective import batches, summed_loss
 from pathfinder.tree.attention import use_trees

@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM
 
 from pathfinder.core.prompts import VARIANTS
-from pathfinder.models.architectures import ARCHITECTURES
-from pathfinder.models.shapes import shape_of
+from pathfinder.models.architectures import ARCHITECTURES, shape_of
+from pathfinder.models.decoder import supports
 from pathfinder.tree.attention import read_logits, use_trees
-from pathfinder.tree.inference import supports
 from pathfinder.tree.layout import batch_trees
 from pathfinder.tree.passes import Prompter
-from tests.support.models import plain_tokenizer, queries_of, separate_logits, sides
+from tests.support.models import plain_tokenizer, queries_of, random_decoder, separate_logits
 
 UNDECLARED = ("mistral", "qwen3")
 STEPS = ["Let x = 3.", "so $x^2$ = 9", "The answer is 9."]
-
-
-def random_model(model_type: str, tokenizer: Any) -> Any:
-    """A small random decoder with grouped keys and weights large enough for attention to matter."""
-    shape = sides(32, 48, 2, 4, 2) | {"head_dim": 8, "initializer_range": 0.2, "vocab_size": len(tokenizer) + 16}
-    config = AutoConfig.for_model(model_type, **shape, tie_word_embeddings=False, sliding_window=None)
-    build: Any = AutoModelForCausalLM.from_config
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        made = build(config)
-    for name, parameter in made.named_parameters():
-        if name.endswith("bias"):
-            torch.nn.init.normal_(parameter, std=0.2)
-    return made.eval()
 
 
 @pytest.mark.parametrize("model_type", [*ARCHITECTURES, *UNDECLARED])
 def test_a_tree_equals_separate_prompts(model_type: str) -> None:
     tokenizer = plain_tokenizer()
     prompter = Prompter(tokenizer, VARIANTS["full"])
-    model, queries = random_model(model_type, tokenizer), queries_of("What is $x^2$?", STEPS)
+    model, queries = random_decoder(model_type, tokenizer), queries_of("What is $x^2$?", STEPS)
     tree, readings = prompter.tree(queries)
     wanted = []
     for reading in readings:
@@ -60,5 +42,5 @@ def test_a_tree_equals_separate_prompts(model_type: str) -> None:
 
 @pytest.mark.parametrize("model_type", ARCHITECTURES)
 def test_a_shape_counts_every_parameter(model_type: str) -> None:
-    model = random_model(model_type, plain_tokenizer())
+    model = random_decoder(model_type, plain_tokenizer())
     assert shape_of(model.config.to_dict(), "small").parameters == sum(p.numel() for p in model.parameters())

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from pathfinder.models.decoder import KVCache
 from pathfinder.tree.attention import BinPlan, FlexPlan, Plan
-from pathfinder.tree.inference import KVCache
 from pathfinder.tree.layout import (
     Backend,
     Suffix,

@@ -18,8 +18,8 @@ from pathfinder.core.hub import HUB_FILE, read_hub_model
 from pathfinder.core.params import load_params
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.data.exclusions import read_exclusions
+from pathfinder.models.architectures import shape_of
 from pathfinder.models.folders import MODEL_FILE, variant_of
-from pathfinder.models.shapes import shape_of
 from pathfinder.planning import profiles
 from pathfinder.planning.profiles import FOLDER
 from tests.campaigns.faults.inputs.documents import (
