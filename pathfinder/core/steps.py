@@ -175,7 +175,7 @@ class Known:
         names = [word for word in sorted(self.words) if len(word) > 3 and word.isalpha()]
         some = ", ".join(word[:20] for word in names[:: len(names) // _NAMED or 1][:_NAMED])
         about = f"{len(self.words)} words and signs (such as {some}) and numbers up to {self.largest}"
-        return f"It learnt from texts of {about}; scores of other texts mean little." if some else ""
+        return f"The model learnt from texts of {about}; scores of other texts mean little." if some else ""
 
     def unlike(self, solution: Solution) -> tuple[str, ...]:
         """How a solution differs from everything that the model learnt from, in words; empty if nothing was found."""

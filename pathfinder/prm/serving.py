@@ -200,7 +200,7 @@ def make_app(
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def empty_page() -> HTMLResponse:
-        return page(model)
+        return page(model, known)
 
     @app.post("/", response_class=HTMLResponse, include_in_schema=False)
     async def scored_page(request: Request) -> HTMLResponse:
@@ -210,10 +210,10 @@ def make_app(
             (found,) = await scored([SolutionIn(problem=problem, steps=split_steps(text, "blank"))])
         except ValueError:  # the form, or the limits of ``SolutionIn``
             refused["invalid"] += 1
-            return page(model, problem, text, refusal=f"Not scored: {LIMITS}.", status=422)
+            return page(model, known, problem, text, refusal=f"Not scored: {LIMITS}.", status=422)
         except HTTPException as error:
-            return page(model, problem, text, refusal=f"Not scored: {error.detail}.", status=error.status_code)
-        return page(model, problem, text, found)
+            return page(model, known, problem, text, refusal=f"Not scored: {error.detail}.", status=error.status_code)
+        return page(model, known, problem, text, found)
 
     return app
 
@@ -230,15 +230,16 @@ def read_form(body: bytes) -> tuple[str, str]:
 
 def page(
     model: str,
+    known: Known,
     problem: str = EXAMPLE_PROBLEM,
     steps: str = "\n\n".join(EXAMPLE_STEPS),
     scored: ScoredSolution | UnscoredSolution | None = None,
     refusal: str = "",
     status: int = 200,
 ) -> HTMLResponse:
-    """The page with the form filled in; ``refusal`` says why there are no scores."""
+    """The page with what the model knows and the form filled in; ``refusal`` says why there are no scores."""
     found = picture_of(scored.problem, scored.steps) if scored and scored.scored else None
-    given = {"model": model, "problem": problem, "steps": steps, "style": STYLE, "legend": LEGEND}
+    given = {"model": model, "known": str(known), "problem": problem, "steps": steps, "style": STYLE, "legend": LEGEND}
     said = verdict(scored) if scored else refusal
     content = template("try.html").render(given, scored=found, status=said, formulas=Formulas(escaped))
     return HTMLResponse(content, status, {"Content-Security-Policy": _POLICY, "X-Content-Type-Options": "nosniff"})

@@ -91,6 +91,13 @@ def test_words_signs_and_numbers_that_were_not_learnt_are_named() -> None:
     assert KNOWN.unlike(solution("9" * 10_000, [])) == ("a number above 12",)
 
 
+def test_what_is_known_is_told_beforehand() -> None:
+    few = Known.of(["Tom has 3 <b>apples</b>, Tom eats 12 more."])
+    told = "The model learnt from texts of 11 words and signs (such as apples, eats, more) and numbers up to 12; "
+    assert str(few) == f"{told}scores of other texts mean little."
+    assert str(Known()) == str(Known(frozenset("<>"), 3)) == ""
+
+
 def test_a_language_has_too_many_words_to_be_named() -> None:
     words = (f"w{'abcdefghij'[n // 1000]}{'abcdefghij'[n // 100 % 10]}{n % 100 * 'x'}y" for n in range(3_001))
     assert Known.of(words) is None
