@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from huggingface_hub import parse_eval_result_entries
 from typer.testing import CliRunner
 
 from ground.io import write_jsonl
@@ -333,13 +334,23 @@ def test_prmbench_s_and_the_search_s_figures_of_the_paper() -> None:
 def test_a_leaderboard_ranks_systems_beside_the_paper_s(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two models on the same items: their rows by every rule, the published ones, and the paired differences."""
     (size,) = {row["n"] for row in rows_of("model", "--on", "processbench")}
-    monkeypatch.setattr("pathfinder.bench.board.SIZES", rows.SIZES | {"processbench": {"all": size}})
+    for room in ("rows", "board"):
+        monkeypatch.setattr(f"pathfinder.bench.{room}.SIZES", rows.SIZES | {"processbench": {"all": size}})
     other, _ = save_prm(Path("other"))
     for weights in other.parameters():
         weights.data.mul_(-2)
     other.save_pretrained("other")
     for model in ("model", "other"):
         run("bench", model, "--predictions", f"{model}-result")
+    (file,) = Path("model-result/.eval_results").iterdir()
+    (entry,) = parse_eval_result_entries(yaml.safe_load(file.read_text()))
+    first = rows_of("model", "--on", "processbench")[0]
+    assert (file.name, entry.dataset_id, entry.value) == (
+        "processbench.yaml",
+        "Qwen/ProcessBench",
+        round(first["value"], 2),
+    )
+    assert (entry.notes or "").startswith("mean F1 in percent by soundness, 95 % interval [")
     words = ("leaderboard", "model-result", "other-result")
     board = checked("leaderboard", run(*words, "--page", "board.html", "--json"))
     mine = [row for row in board["rows"] if row["source"] != "published"]

@@ -118,7 +118,7 @@ def bench(
     The key of a server is read from OPENAI_API_KEY.
     """
     from pathfinder.bench import evaluate
-    from pathfinder.bench.rows import RESULT, printed
+    from pathfinder.bench.rows import RESULT, eval_results, printed
     from pathfinder.bench.search import SearchOptions
 
     start = time.monotonic()
@@ -157,6 +157,8 @@ def bench(
     made = [asdict(row) for row in rows]
     if predictions is not None:
         write_json(predictions / RESULT, {"model": model, "seconds": time.monotonic() - start, "rows": made})
+        for file, content in eval_results(rows).items():
+            write_text(predictions / ".eval_results" / file, content)
     show(made, as_json, printed(rows))
 
 

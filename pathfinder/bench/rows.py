@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import yaml
 
 from ground.show import table
 from pathfinder.benchmarks import paper, prmbench, processbench
@@ -41,6 +42,10 @@ SIZES: dict[str, dict[str, int]] = {
 """Items of the published benchmarks and of the paper's search sets; PRMBench without its correct samples."""
 
 
+_HUB = {"processbench": "Qwen/ProcessBench", "prmbench": "hitsmy/PRMBench_Preview"}
+"""The data sets whose repositories on the Hub can list results."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """A figure in percent over ``n`` items with its 95 % interval, and the paper's, or why there is none."""
@@ -55,6 +60,21 @@ class Row:
     high: float
     paper: float | None = None
     note: str = ""
+
+
+def eval_results(rows: Sequence[Row]) -> dict[str, str]:
+    """The YAML files of a model repository's folder ``.eval_results``: each whole benchmark by its first rule.
+
+    Source: huggingface.co/docs/hub/eval-results.
+    """
+    files: dict[str, str] = {}
+    for row in rows:
+        if row.subset == ALL and row.benchmark in _HUB and row.n == sum(SIZES[row.benchmark].values()):
+            notes = f"{row.figure} in percent by {row.rule}, 95 % interval [{row.low:.1f}, {row.high:.1f}]"
+            dataset = {"id": _HUB[row.benchmark], "task_id": "default"}
+            entry = {"dataset": dataset, "value": round(row.value, 2), "notes": notes}
+            files.setdefault(f"{row.benchmark}.yaml", yaml.safe_dump([entry], sort_keys=False))
+    return files
 
 
 def printed(rows: Sequence[Row]) -> Iterator[str]:
