@@ -69,7 +69,7 @@ def roll_out(policy: Policy, tasks: Sequence[Task], settings: Search) -> dict[st
     Returns each task's ``answers`` of its beginnings, none for one without room, and the ``tokens`` of a ``Generator``.
     """
     starts = [(task.problem, start) for task in tasks for start in task.open]
-    names = [digest_of([settings.seed, ascii(start)]) for start in starts]
+    names = [digest_of([settings.seed, ascii(start)]) for start in starts]  # with the problem
     prompts = [safe_prompt(policy, *start) for start in starts for _ in range(settings.n)]
     keys = [f"{name}/{number}" for name in names for number in range(settings.n)]
     before = Counter(getattr(policy, "tokens", {}))
