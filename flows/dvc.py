@@ -72,6 +72,8 @@ class DvcError(PathfinderError, RuntimeError):
             remedies.append(known.removesuffix(", then run the command again"))
         if _CUT.search(reason):
             remedies.append("delete the compiled modules that a full disk cut (`find . -name '*.pyc' -delete`)")
+        if "No module named dvc" in reason:
+            remedies.append("use `make env` or `pip install '.[pipeline]'`")
         remedy = f"; {', '.join(remedies)}, then run again" if remedies else ""
         super().__init__(f"`{' '.join(command)}` failed: {reason}{remedy}")
 

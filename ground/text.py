@@ -46,8 +46,8 @@ EXTRAS = {
     "pipeline": ("datasketch", "great_expectations", "prefect", "psutil", "ruamel", "sqlalchemy"),
 }
 """The extra of the distribution that installs a module which the core does without."""
-_AUDIT = ("evidence.", "extras.")
-"""The wings whose extra is ``evidence``, also for a module that other extras install, too."""
+_WINGS = {"flows": "pipeline", "evidence": "evidence", "extras": "evidence"}
+"""The extra of a wing, also for a module that `bench` installs, too."""
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
@@ -115,8 +115,8 @@ def _extra_for(error: ModuleNotFoundError) -> str:
     """The extra that installs a missing module; empty for a module of no extra."""
     module = (error.name or "").partition(".")[0]
     found = next((extra for extra, modules in EXTRAS.items() if module in modules), "")
-    callers = (str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__))
-    return "evidence" if found == "bench" and any(name.startswith(_AUDIT) for name in callers) else found
+    callers = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in walk_tb(error.__traceback__)}
+    return next((extra for wing, extra in _WINGS.items() if wing in callers and found == "bench"), found)
 
 
 def lacks_memory(error: object) -> bool:

@@ -20,6 +20,7 @@ from tests.prm.test_scoring import save_prm
 ROOT = Path(__file__).resolve().parent.parent
 RUN = "import sys; from pathfinder.cli import main; main()"
 AUDIT = "from ground.text import *\nwith errors_without_traceback(): import extras.records.trace"
+FLOWS = AUDIT.replace("extras.records.trace", "flows.committed")
 CORE, OWN = "requirements-score.in", ("bench", "evidence", "serve", "train")
 """The requirements of the core, and the extras that have requirements of their own; ``pipeline`` has all others."""
 DISTRIBUTIONS = {
@@ -114,10 +115,11 @@ def test_the_extra_for_benchmarks_reranks(tmp_path: Path) -> None:
         ("serve", "-c RUN serve DEMO --port 0"),
         ("train", "-c RUN train own.jsonl --out new"),
         ("evidence", "-c AUDIT"),
+        ("pipeline", "-c FLOWS"),
     ],
 )
 def test_a_missing_extra_is_one_line_that_names_it(core: Path, tmp_path: Path, extra: str, words: str) -> None:
-    replaced = {"RUN": RUN, "AUDIT": AUDIT, "DEMO": str(ROOT / "pathfinder/demo_model")}
+    replaced = {"RUN": RUN, "AUDIT": AUDIT, "FLOWS": FLOWS, "DEMO": str(ROOT / "pathfinder/demo_model")}
     done = run(core, tmp_path, *(replaced.get(word, word) for word in words.split()))
     assert (done.returncode, done.stdout) == (1, "")
     expected = rf"error: this needs [\w.]+, which is not installed; run `pip install '\.\[{extra}\]'` in a clone\n"

@@ -56,7 +56,8 @@ class Selection:
         """The items of a benchmark; raises ``DataError`` for a missing folder or a bad row."""
         folder = self.data / benchmark
         if not folder.is_dir():
-            raise DataError(f"{folder}: no such folder; --data names the folder that holds {', '.join(BENCHMARKS)}")
+            held = f"the folder that holds {', '.join(BENCHMARKS)} (`make run` in a clone fills artifacts/raw)"
+            raise DataError(f"{folder}: no such folder; --data names {held}")
         return read_evaluation(benchmark, folder, self.limit)
 
     def rows(self, evaluation: Evaluation, answers: Mapping[str, Sequence[Any]], paper: Paper) -> list[Row]:

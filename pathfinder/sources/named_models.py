@@ -87,8 +87,8 @@ def model_folder(name: str | Path, revision: str | None = None) -> Path:
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", text) or Path(owner).is_dir() or owner in ("models", "artifacts"):
         near = meant(text, [*PUBLISHED, *map(str, path.parent.glob("*/"))])
         raise DataError(
-            f"{text}: no such folder; {near}name a model folder (`make run` in a clone trains models/full), a "
-            "repository of the Hub such as owner/name, or a published PRM such as qwen-prm "
+            f"{text}: no such folder; {near}name a model folder (`make run` in a clone trains models/full, `pathfinder "
+            "demo` names a small one), a repository of the Hub such as owner/name, or a published PRM such as qwen-prm "
             "(docs/benchmarks.md#published-prms)"
         )
     return _fetched(Repository(text, "main"), revision)

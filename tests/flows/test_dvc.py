@@ -61,6 +61,10 @@ def test_a_failure_without_a_line_of_error_has_the_first_line() -> None:
     told = "`status` failed: './dvc.lock' is invalid (possible merge conflicts)."
     assert str(DvcError(["status"], 1, printed)) == told
     assert str(DvcError(["status"], 1, "")) == "`status` failed: exit code 1"
+    absent = "python: No module named dvc"
+    assert str(DvcError(["status"], 1, absent)).endswith(
+        "use `make env` or `pip install '.[pipeline]'`, then run again"
+    )
 
 
 def test_a_full_disk_has_a_remedy_once() -> None:
