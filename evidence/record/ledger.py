@@ -16,6 +16,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 from evidence.record.signing import sign
 from evidence.record.statement import HEAD, RECEIPT_TYPE
@@ -32,14 +33,33 @@ _NEW = ".new"
 """The end of a file's name until the ledger names its record."""
 
 
-class Entry(Form):
-    """One line: its number from 1, the record that it adds with its signed statement, and the line before it."""
+class Link(Form):
+    """A part of a chain: its number from 1, and the sha256 of the part before it."""
 
     number: Count
+    previous: Sha256 | None
+
+
+class Entry(Link):
+    """One line of the ledger, which adds a record with its signed statement."""
+
     stage: str
     record: Sha256
     statement: Sha256 | None = None
-    previous: Sha256 | None
+
+
+Part = TypeVar("Part", bound=Link)
+
+
+def following(model: type[Part], content: bytes, name: str, number: int, previous: str | None) -> Part:
+    """The part of a chain in a JSON text; raises ``DataError`` unless it has this number and names the part before."""
+    part = parsed(model, content, name)
+    if (part.number, part.previous) != (number, previous):
+        raise DataError(
+            f"{name}: the chain is broken: it has number {part.number} and previous {(part.previous or 'none')[:12]}, "
+            f"expected {number} and {(previous or 'none')[:12]}; a part before it was edited, removed or moved"
+        )
+    return part
 
 
 def enter(
@@ -136,16 +156,8 @@ def read_ledger(root: Path) -> list[Entry] | None:
 
 @lru_cache(maxsize=1)
 def _entries(content: bytes) -> tuple[Entry, ...]:
-    entries: list[Entry] = []
-    previous = None
+    entries, previous = list[Entry](), None
     for number, line in enumerate(content.splitlines(keepends=True), start=1):
-        entry = parsed(Entry, line, f"{LEDGER}:{number}")
-        if (entry.number, entry.previous) != (number, previous):
-            raise DataError(
-                f"{LEDGER}:{number}: the chain is broken: it has number {entry.number} and previous "
-                f"{(entry.previous or 'none')[:12]}, expected {number} and {(previous or 'none')[:12]}; a line before "
-                "it was edited, removed or moved"
-            )
-        entries.append(entry)
+        entries.append(following(Entry, line, f"{LEDGER}:{number}", number, previous))
         previous = sha256_of(line)
     return tuple(entries)

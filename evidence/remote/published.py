@@ -10,7 +10,7 @@ and ``.sig``, ``patches/<sha256>.patch`` and ``keys/<sha256>.pem``.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -22,7 +22,7 @@ from evidence.audit.objects import Objects
 from evidence.audit.records import statement_digest, verified
 from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.dvc.stores import FOLDER, Store
-from evidence.record.ledger import LEDGER, RECORDS, SIGNED, head_of, read_ledger
+from evidence.record.ledger import LEDGER, RECORDS, SIGNED, Link, following, head_of, read_ledger
 from evidence.record.reading import Record, read_record
 from evidence.record.signing import key_id, opened, sign
 from evidence.settings import SETTINGS, STATE, VENDOR, Count, Form, Md5, Sha256, parsed
@@ -37,12 +37,10 @@ VOIDED = f"if it was made by mistake, whoever has a trusted key declares it void
 VOID_TYPE = f"application/vnd.{VENDOR}.void-log-entry+json"
 
 
-class LogEntry(Form):
-    """One entry of the log: its number from 1, a manifest, and the digest of the entry before it."""
+class LogEntry(Link):
+    """One entry of the log, which names a manifest."""
 
     manifest: Sha256
-    number: Count
-    previous: Sha256 | None
 
 
 class SeenEntry(Form):
@@ -144,26 +142,18 @@ class Published:
             where = self.objects.name(path)
             raw = path.read_bytes()
             try:
-                entry = parsed(LogEntry, raw, where)
+                entry = following(LogEntry, raw, where, number, previous)
+                if path.stem != f"{number:08d}":
+                    raise DataError(f"{where}: the chain is broken: an entry before it was removed or renamed")
             except DataError as error:
                 yield Finding.of(error, where)
                 return
-            if (path.stem, entry.number, entry.previous) != (f"{number:08d}", number, previous):
-                message = (
-                    f"the chain is broken: it has number {entry.number} and previous {_short(entry.previous)}, "
-                    f"expected {number} and {_short(previous)}; an entry was edited, removed or moved"
-                )
-                yield Finding(where, message)
-                return
             used.add(entry.manifest)
             previous = self.digests[number] = sha256_of(raw)
-            manifest = yield from self._manifest(entry.manifest, where)
-            if manifest is not None and (yield from self._is_void(raw, previous, number, where)):
-                self.void.append(manifest)
-            elif manifest is not None:
-                signers = yield from self._signature(raw, previous, manifest, where)
-                self.entries.append(Entry(number, previous, manifest, signers))
-                yield from self._evidence(manifest, where)
+            try:
+                yield from self._entry(entry, raw, where)
+            except DataError as error:
+                yield Finding.of(error)
         for digest in self._manifests.keys() - used:
             message = "no entry of the log names it; the log was cut, or a run ended before it wrote its entry"
             yield Finding(self.objects.name(self._manifests[digest]), message)
@@ -172,60 +162,44 @@ class Published:
             if key_id(path.read_bytes()) != path.stem:
                 yield Finding(self.objects.name(path), "is not the public key in its name; delete it and publish again")
 
-    def _manifest(self, digest: str, where: str) -> Generator[Finding, None, Manifest | None]:
-        """The manifest that an entry names, if it is as its name says."""
-        path = self._manifests.get(digest)
-        if path is None:
-            yield Finding(where, f"names manifest {digest[:12]}, which is missing")
-            return None
-        raw = path.read_bytes()
+    def _entry(self, entry: LogEntry, raw: bytes, where: str) -> Iterator[Finding]:
+        """Verify what an entry names, and its signature; raises ``DataError`` if one of the files is not readable.
+
+        A trusted key can declare an entry void that has no signature of its own.
+        """
+        digest, manifest = self.digests[entry.number], self._manifest(entry.manifest, where)
+        signed, voids = self.file("signatures", f"{digest}.dsse"), self.folder.glob(f"signatures/{digest}.*.void.dsse")
+        for path in () if signed.is_file() else sorted(voids):
+            *void, keys = opened(path.read_bytes(), self.keys, self.objects.name(path))
+            if keys and void == [VOID_TYPE, raw]:
+                yield Finding(where, f"entry {entry.number} is not signed; key {keys[0][:12]} declared it void", "note")
+                self.void.append(manifest)
+                return
+        found = Entry(entry.number, digest, manifest, [])
+        self.entries.append(found)
+        yield from self._evidence(manifest, where)
+        if signed.is_file():
+            name = self.objects.name(signed)
+            *content, keys = opened(signed.read_bytes(), self.keys, name)
+            if content != [ENTRY_TYPE, raw]:  # a void signs the same bytes
+                raise DataError(f"{name}: signs another entry than the one in its name")
+            found.signers.extend(keys)
+            if not keys:
+                told = f"is signed by key {_short(manifest.key)}, which is not trusted here; {SETTINGS.remedies.trust}"
+                yield Finding(f"{self.objects.name(self.folder)}/log", told, "note", cause=f"key {manifest.key}")
+        elif manifest.key is not None:
+            yield Finding(where, f"its signature by key {_short(manifest.key)} is missing; {VOIDED}")
+        elif any(each.signers for each in self.entries):
+            yield Finding(where, f"is not signed, although entries before it are; {VOIDED}")
+
+    def _manifest(self, digest: str, where: str) -> Manifest:
+        """The manifest that an entry names; raises ``DataError`` if it is missing or not as its name says."""
+        if (path := self._manifests.get(digest)) is None:
+            raise DataError(f"{where}: names manifest {digest[:12]}, which is missing")
+        name, raw = self.objects.name(path), path.read_bytes()
         if (found := sha256_of(raw)) != digest:
-            yield Finding(self.objects.name(path), f"sha256 is {found}, not the one in its name; it was edited")
-            return None
-        try:
-            return parsed(Manifest, raw, self.objects.name(path))
-        except DataError as error:
-            yield Finding.of(error, self.objects.name(path))
-            return None
-
-    def _signature(
-        self, entry: bytes, digest: str, manifest: Manifest, where: str
-    ) -> Generator[Finding, None, list[str]]:
-        """Who signed an entry; the manifest says whether there must be a signature."""
-        path = self.file("signatures", f"{digest}.dsse")
-        if not path.is_file():
-            if manifest.key is not None:
-                yield Finding(where, f"its signature by key {_short(manifest.key)} is missing; {VOIDED}")
-            elif any(entry.signers for entry in self.entries):
-                yield Finding(where, f"is not signed, although entries before it are; {VOIDED}")
-            return []
-        try:
-            kind, payload, signers = opened(path.read_bytes(), self.keys, where)
-        except DataError as error:
-            yield Finding.of(error, self.objects.name(path))
-            return []
-        if (kind, payload) != (ENTRY_TYPE, entry):  # a void signs the same bytes
-            yield Finding(self.objects.name(path), "signs another entry than the one in its name")
-            return []
-        if not signers:
-            message = f"is signed by key {_short(manifest.key)}, which is not trusted here; {SETTINGS.remedies.trust}"
-            yield Finding(f"{self.objects.name(self.folder)}/log", message, "note", cause=f"key {manifest.key}")
-        return signers
-
-    def _is_void(self, entry: bytes, digest: str, number: int, where: str) -> Generator[Finding, None, bool]:
-        """True if a trusted key declared an entry void, which has no signature of its own."""
-        if self.file("signatures", f"{digest}.dsse").is_file():
-            return False
-        for path in sorted(self.folder.glob(f"signatures/{digest}.*.void.dsse")):
-            try:
-                kind, payload, signers = opened(path.read_bytes(), self.keys, where)
-            except DataError as error:
-                yield Finding.of(error, self.objects.name(path))
-                continue
-            if signers and (kind, payload) == (VOID_TYPE, entry):
-                yield Finding(where, f"entry {number} is not signed; key {_short(signers[0])} declared it void", "note")
-                return True
-        return False
+            raise DataError(f"{name}: sha256 is {found}, not the one in its name; it was edited")
+        return parsed(Manifest, raw, name)
 
     def _evidence(self, manifest: Manifest, where: str) -> Iterator[Finding]:
         """The records, the patch and the lock that a manifest names."""

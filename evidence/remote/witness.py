@@ -16,12 +16,12 @@ from typing import Any
 
 from evidence.audit.findings import Finding
 from evidence.dvc.stores import FOLDER, stores
-from evidence.record.ledger import LEDGER, RECEIPT, RECORDS, head_of, read_ledger
+from evidence.record.ledger import LEDGER, RECEIPT, RECORDS, Link, following, head_of, read_ledger
 from evidence.record.reading import read_record
 from evidence.record.signing import opened, sign
 from evidence.remote import mirror
 from evidence.remote.published import Published
-from evidence.settings import VENDOR, Count, Form, Sha256, parsed
+from evidence.settings import VENDOR, Count, Form, Sha256
 from ground.io import DataError, TransientError, sha256_of
 from ground.remote import open_store
 
@@ -37,11 +37,9 @@ class Head(Form):
     sha256: Sha256
 
 
-class Note(Form):
+class Note(Link):
     """The heads that the witness saw: the ledger, ``None`` without one, and the log of each remote by its DVC name."""
 
-    number: Count
-    previous: Sha256 | None
     time: str
     ledger: Head | None
     logs: dict[str, Head]
@@ -87,11 +85,8 @@ def _notes(place: str, keys: Mapping[str, bytes]) -> Iterator[tuple[Note, list[s
         kind, payload, signers = opened(content, keys, where)
         if not signers or kind != WITNESS_TYPE:
             raise DataError(f"{where}: no trusted key signed this note; name the public key of the witness with --key")
-        note = parsed(Note, payload, where)
-        if (note.number, note.previous) != (number, previous):
-            raise DataError(f"{where}: does not follow the note before it; one was edited, removed or moved")
+        yield following(Note, payload, where, number, previous), signers
         previous = sha256_of(content)
-        yield note, signers
     if not names:
         raise DataError(f"{place}: has no notes of a witness")
 

@@ -185,7 +185,7 @@ def test_notes_that_were_changed_are_named(scene: Scene) -> None:
     first, _ = sorted(Path(scene.place, "witness").iterdir())
     saved = first.read_bytes()
     first.unlink()
-    assert ["does not follow the note before it" in each for each in scene.findings()] == [True]
+    assert ["the chain is broken" in each for each in scene.findings()] == [True]
     first.write_bytes(saved.replace(b'"payload": "', b'"payload": "QUJD'))
     assert ["edited after it was signed" in each for each in scene.findings()] == [True]
     first.write_bytes(b"{}")
