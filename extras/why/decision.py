@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from extras.why.learner import flat
+from extras.why.replay import flat
 from pathfinder.core.steps import Solution
 from pathfinder.prm.steps import queries_of
 from pathfinder.tree.attention import read_logits

@@ -12,8 +12,7 @@ import torch
 from pydantic import ValidationError
 
 from extras.why.alike import records_of
-from extras.why.learner import TreeLearner
-from extras.why.replay import Trajectory, rates_of, replay
+from extras.why.replay import Trajectory, TreeLearner, rates_of, replay
 from ground.io import DataError, read_json
 from pathfinder.core.params import Train
 from pathfinder.core.prompts import Variant

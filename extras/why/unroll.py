@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from extras.why.replay import BETAS, EPSILON, Learner, State, Trajectory
+from extras.why.replay import BETAS, EPSILON, State, Trajectory, TreeLearner
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class _Bar:
 
 
 def unroll(
-    learner: Learner,
+    learner: TreeLearner,
     trajectory: Trajectory,
     gradients: Sequence[Tensor],
     records: int,

@@ -142,8 +142,7 @@ def named(campaign: Campaign, number: int) -> npt.NDArray[np.int64]:
 def run_job(campaign: Campaign, kind: str, number: int) -> None:
     """Train once and write what every decision has become, unless the job is done."""
     from extras.why.decision import rewards
-    from extras.why.learner import TreeLearner
-    from extras.why.replay import rates_of, replay
+    from extras.why.replay import TreeLearner, rates_of, replay
 
     path = file_of(campaign.folder, kind, number)
     if path.exists():

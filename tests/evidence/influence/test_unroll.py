@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from extras.why.decision import decisive, output_gradient, rewards, step_of
-from extras.why.learner import TreeLearner, reading_losses
-from extras.why.replay import Batch, rates_of, replay
+from extras.why.replay import Batch, TreeLearner, rates_of, reading_losses, replay
 from extras.why.unroll import unroll
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Solution
@@ -70,7 +69,8 @@ class Curve:
 
 @pytest.mark.parametrize("max_norm", [0.5, 100.0])
 def test_influence_in_a_regression_is_exact(max_norm: float) -> None:
-    curve, rates, output = Curve(), [0.0, 0.05, 0.1, 0.1, 0.05, 0.02], torch.tensor([1.0, -2.0, 0.5, 3.0])
+    curve: Any = Curve()
+    rates, output = [0.0, 0.05, 0.1, 0.1, 0.05, 0.02], torch.tensor([1.0, -2.0, 0.5, 3.0])
     output = output.double()
     trajectory = replay(curve, rates, max_norm)
     assert (min(state.scale for state in trajectory.states) < 1) == (max_norm < 1)

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 from extras.cli import lineage as app
 from extras.why import why as verb
 from extras.why.decision import output_gradient, rewards, step_of
-from extras.why.learner import TreeLearner
-from extras.why.replay import rates_of, replay
+from extras.why.replay import TreeLearner, rates_of, replay
 from extras.why.unroll import unroll
 from ground.io import DataError, write_json, write_jsonl, write_parquet
 from pathfinder.benchmarks.readers import read_processbench
