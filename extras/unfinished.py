@@ -16,14 +16,11 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Annotated
-
-from pydantic import Field
 
 from evidence.audit.records import trusted_keys
 from evidence.record.signing import opened, sign
 from evidence.remote.fetcher import read_verified
-from evidence.settings import Form, parsed
+from evidence.settings import Form, Sha256, parsed
 from ground.io import DataError, PathfinderError, make_folder, sha256_of, sync
 from ground.remote import Store
 
@@ -44,7 +41,6 @@ _SHARE = 10.0  # a copy takes at most a tenth of the time
 _SKIPPED = ("examples",)  # tokenised examples of a training, which it makes again
 
 OnLine = Callable[[str], None]
-Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class File(Form):

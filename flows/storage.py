@@ -17,7 +17,7 @@ from evidence.remote.publication import absolute as absolute
 from evidence.remote.publication import is_pending as is_pending
 from evidence.remote.publication import opened as opened
 from evidence.remote.publication import publish as publish
-from evidence.remote.publication import sent
+from evidence.remote.published import remembered
 from ground.io import DataError, TransientError, write_text
 from ground.remote import kind_of, to_dvc
 
@@ -90,5 +90,5 @@ def preflight(root: Path, address: str) -> None:
 def describe(root: Path, address: str) -> str:
     """A sentence about where the results go, and where the results of earlier runs in this folder went if elsewhere."""
     text = f"results go to {address}" + ("" if os.environ.get(REMOTE) else f" ({REMOTE} is not set)")
-    others = sorted(sent(root).keys() - {address})
+    others = sorted(remembered(root)[0].keys() - {address})
     return f"{text}; earlier runs here sent theirs to {', '.join(others)}" if others else text

@@ -12,6 +12,7 @@ from evidence.audit.claims import comparable, differing
 from evidence.audit.findings import Finding
 from evidence.audit.workspace import Workspace
 from evidence.dvc.history import Locked
+from evidence.record.environment import may_be_sound
 from evidence.record.identity import LOCKS
 from evidence.record.ledger import LEDGER, RECEIPT, RECORDS, SIGNED, file_of, head_of, read_ledger
 from evidence.record.materials import entries_of, state_of
@@ -29,7 +30,6 @@ from evidence.record.signing import (
     read_public_keys,
 )
 from evidence.record.statement import HEAD, PAYLOAD_TYPE, RECEIPT_TYPE, byproducts, is_about
-from evidence.record.wheels import may_be_sound
 from evidence.settings import FILE
 from ground.io import DataError, parse_json, sha256_file, sha256_of
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from evidence.audit.findings import Finding, listed
-from evidence.record.environment import git, hidden_edits
+from evidence.record.environment import changed_files, git
 from evidence.settings import STATE
 from ground.hashing import Digest, digest_path
 from ground.io import DataError
@@ -57,8 +57,7 @@ class Workspace:
         commit = git("rev-parse", "HEAD", root=self.root)
         if commit is None:
             return "no git repository"
-        status = git("status", "--porcelain=v1", "-z", "--no-renames", root=self.root) or ""
-        changed = [*(entry[3:] for entry in status.split("\0") if entry), *hidden_edits(self.root)]
+        changed = changed_files(root=self.root)
         counts = [int(git("rev-list", "--count", f"{run}..HEAD", root=self.root) or 0) for run in runs]
         later = f", {counted(max(counts), 'commit')} after the runs" if any(counts) else ""
         later += f", {counted(code, 'code file')} changed since" if code else ""

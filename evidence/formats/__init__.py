@@ -18,13 +18,13 @@ def exported(lineage: Lineage, form: Format, base: str = "") -> str:
     ``base`` is the address under which the project folder is published; only a crate has a use for it. Raises
     ``DataError`` if the format needs something that the history does not have.
     """
-    from evidence.formats import bom, crate, descriptions, documentation, openlineage
+    from evidence.formats import bom, crate, descriptions, openlineage
 
     match form:
         case "card":
             return descriptions.card(lineage)
         case "documentation":
-            return documentation.documentation(lineage)
+            return descriptions.documentation(lineage)
         case "openlineage":
             return "".join(f"{_json(event)}\n" for event in openlineage.events(lineage))
         case "crate":

@@ -1,10 +1,14 @@
 """The environment of a run: interpreter, processor, packages, variables, git, and who ran it.
 
 Paths of the machine and values of variables that may be secret are never written, only digests of the former.
+
+An installer writes RECORD, which has the sha256 of every file of a package. Python also runs lines of ``.pth`` files
+and the modules ``sitecustomize`` and ``usercustomize`` when it starts.
 """
 
 from __future__ import annotations
 
+import base64
 import getpass
 import os
 import platform
@@ -18,9 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from evidence.record.wheels import edited_files, installed_wheels
 from evidence.settings import PREFIX
-from ground.io import sha256_file, text_digest
+from ground.io import sha256_file, sha256_of, text_digest
 
 FLOW_RUN = f"{PREFIX}FLOW_RUN"
 """The id of the scheduler's run that started the stage."""
@@ -41,6 +44,13 @@ GIT_ALONE = {"GIT_GRAFT_FILE": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW
 _PODMAN = Path("/run/.containerenv")
 _LARGEST_DIGESTED = 64 << 20
 _MOST_CHANGES = 500
+_HASH = b",sha256="
+_OF_INSTALLER = re.compile(
+    rb"\.\./|__editable__|[^/]+\.dist-info/(INSTALLER|REQUESTED|direct_url\.json|uv_[a-z]+\.json),"
+)
+"""Lines about files that differ between two installations of one wheel."""
+_AT_START = ("sitecustomize", "usercustomize")
+_UNSURE = " (where packages have no RECORD)"
 
 
 def describe_environment() -> dict[str, Any]:
@@ -86,13 +96,18 @@ def image_of(marker: Path) -> str | None:
 
 
 def installed_packages() -> dict[str, str]:
-    """Version by name of every distribution that this interpreter can import; the first on the path counts."""
-    found: dict[str, str] = {}
+    """Version by name of every distribution that this interpreter can import."""
+    return {name: version for name, (version, _) in _distributions().items()}
+
+
+def _distributions() -> dict[str, tuple[str, Path]]:
+    """Version and ``.dist-info`` folder by name of every distribution; the first on the path counts."""
+    found: dict[str, tuple[str, Path]] = {}
     for folder in filter(os.path.isdir, sys.path):
-        for name in os.listdir(folder):
+        for name in sorted(os.listdir(folder)):
             if name.endswith(".dist-info"):
                 distribution, _, version = name.removesuffix(".dist-info").partition("-")
-                found.setdefault(re.sub(r"[-_.]+", "-", distribution).lower(), version)
+                found.setdefault(re.sub(r"[-_.]+", "-", distribution).lower(), (version, Path(folder, name)))
     return dict(sorted(found.items()))
 
 
@@ -230,3 +245,64 @@ def _cuda() -> dict[str, Any] | None:
     devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     drivers = [line.partition(":")[2].strip() for line in _lines("/proc/driver/nvidia/version")[:1]]
     return {"version": torch.version.cuda, "driver": next(iter(drivers), None), "devices": devices}
+
+
+def may_be_sound(name: str) -> bool:
+    """True for a file that no package has in an environment where that happens without an edit."""
+    return name.startswith("_virtualenv.") or name.endswith(_UNSURE)
+
+
+def installed_wheels() -> dict[str, str]:
+    """Half of the sha256 of the lines in each installed package's RECORD, by the package's name."""
+    return {name: sha256_of(b"\n".join(sorted(lines)))[:32] for name, lines in _records().items()}
+
+
+def edited_files() -> dict[str, list[str | None]]:
+    """Files that this process ran and that differ from a package's RECORD: the sha256 there, and the sha256 now.
+
+    The former is ``None`` for a file that Python ran at its start and that no package has.
+    """
+    stated = {file: sha256 for lines in _records().values() for file, sha256 in map(_stated, lines)}
+    found: dict[str, list[str | None]] = {}
+    for file, name in sorted(_loaded().items()):
+        expected = stated.get(name.encode())
+        is_own = name.startswith("__editable__")  # the record names the modules that it leads to
+        if is_own or (expected is None and file.suffix != ".pth" and file.stem not in _AT_START):
+            continue
+        if (now := sha256_file(file)) != expected:
+            found[name if expected or _has_records(file.parent) else f"{name}{_UNSURE}"] = [expected, now]
+    return found
+
+
+def _has_records(folder: Path) -> bool:
+    """True if an installer wrote RECORD for every package in a folder."""
+    packages = [*folder.glob("*.dist-info"), *folder.glob("*.egg-info")]
+    return bool(packages) and all((package / "RECORD").is_file() for package in packages)
+
+
+def _folders() -> list[Path]:
+    return [Path(name) for name in dict.fromkeys(sys.path) if os.path.isabs(name) and os.path.isdir(name)]
+
+
+def _records() -> dict[str, list[bytes]]:
+    """The lines of RECORD by the package's name."""
+    files = ((name, folder / "RECORD") for name, (_, folder) in _distributions().items())
+    lines = ((name, file.read_bytes().splitlines()) for name, file in files if file.is_file())
+    return {name: [line for line in of if _HASH in line and not _OF_INSTALLER.match(line)] for name, of in lines}
+
+
+def _stated(line: bytes) -> tuple[bytes, str]:
+    name, _, rest = line.rpartition(_HASH)
+    return name.strip(b'"'), base64.urlsafe_b64decode(rest.partition(b",")[0] + b"==").hex()
+
+
+def _loaded() -> dict[Path, str]:
+    """The loaded modules of packages, ``.pth`` files, and modules that Python runs at its start, with their names."""
+    folders = [folder for folder in _folders() if any(folder.glob("*.dist-info"))]
+    found = {file: file.name for folder in folders for file in folder.glob("*.pth")}
+    for name, module in [*sys.modules.items()]:
+        file = Path(str(getattr(module, "__file__", None) or ""))
+        folder = next((folder for folder in folders if file.is_relative_to(folder)), None)
+        if (folder is not None or name in _AT_START) and file.is_file():
+            found[file] = file.relative_to(folder).as_posix() if folder is not None else file.name
+    return found

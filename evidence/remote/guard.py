@@ -22,7 +22,7 @@ from evidence.record.reading import Record
 from evidence.record.signing import TRUSTED, key_id, own_public_keys
 from evidence.remote import mirror
 from evidence.remote.fetcher import Fetcher
-from evidence.remote.published import VOID_TYPE, Entry, Published, remember_entry, signature
+from evidence.remote.published import SEEN, VOID_TYPE, Entry, Published, remember, signature
 from evidence.remote.reading import recorded_files
 from evidence.settings import SETTINGS
 from ground import remote as sources
@@ -137,7 +137,8 @@ class Guard:
                     f"{FOLDER}/keys/ in the remote with what the runner says its key is, and name the key with "
                     f"--key FILE or commit it to {TRUSTED.as_posix()}/"
                 )
-            remember_entry(self.root, self.remote.address_from(self.root), newest.number, newest.digest)
+            seen = {"number": newest.number, "entry": newest.digest}
+            remember(self.root, SEEN, self.remote.address_from(self.root), seen)
         return [entry for entry in entries if entry.signers]
 
 

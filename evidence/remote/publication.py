@@ -20,8 +20,8 @@ from evidence.record.environment import git
 from evidence.record.ledger import SIGNED
 from evidence.record.model_signature import MODEL_SIGNATURE
 from evidence.record.signing import key_id, own_public_keys
-from evidence.remote.published import SENT, remember_entry, signature
-from ground.io import DataError, TransientError, parse_json, read_json, sha256_file, sha256_of, write_json
+from evidence.remote.published import SEEN, SENT, remember, remembered, signature
+from ground.io import DataError, TransientError, parse_json, sha256_file, sha256_of
 from ground.remote import Store, open_store
 from ground.settings import read_yaml
 
@@ -54,21 +54,16 @@ def publish(root: Path, address: str, stages: Collection[str] | None = None, end
     send_evidence(store, evidence)
     commit = commit_manifest(store, manifest, signature)
     entry = store.read(f"log/{commit.number:08d}.json")
-    remember_entry(root, address, commit.number, sha256_of(entry))
+    remember(root, SEEN, address, {"number": commit.number, "entry": sha256_of(entry)})
     if stages is None:
-        write_json(root / SENT, {**sent(root), address: manifest["dvc_lock"]})
+        remember(root, SENT, address, manifest["dvc_lock"])
     return commit
 
 
 def is_pending(root: Path, address: str) -> bool:
     """True if the lock has changed since all its outs were last pushed to ``address``."""
     lock = root / MAIN_LOCK
-    return lock.exists() and sent(root).get(address) != sha256_file(lock)
-
-
-def sent(root: Path) -> dict[str, Any]:
-    """The sha256 of the lock that this machine last published, by address."""
-    return dict(read_json(root / SENT)) if (root / SENT).exists() else {}
+    return lock.exists() and remembered(root)[0].get(address) != sha256_file(lock)
 
 
 def absolute(root: Path, address: str) -> str:

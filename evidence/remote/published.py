@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, RootModel
 
@@ -26,7 +26,7 @@ from evidence.record.ledger import LEDGER, RECORDS, SIGNED, Link, following, hea
 from evidence.record.reading import Record, read_record
 from evidence.record.signing import key_id, opened, sign
 from evidence.settings import SETTINGS, STATE, VENDOR, Count, Form, Md5, Sha256, parsed
-from ground.io import DataError, read_json, sha256_file, sha256_of, write_json
+from ground.io import DataError, parse_json, sha256_file, sha256_of, write_json
 
 SENT = STATE / "sent.json"
 """The sha256 of the lock that this machine last published, by address."""
@@ -141,10 +141,11 @@ class Published:
         for number, path in enumerate(sorted(self.folder.glob("log/[!.]*.json")), start=1):
             where = self.objects.name(path)
             raw = path.read_bytes()
+            if path.stem != f"{number:08d}":
+                yield Finding(where, "the chain is broken: an entry before it was removed or renamed")
+                return
             try:
                 entry = following(LogEntry, raw, where, number, previous)
-                if path.stem != f"{number:08d}":
-                    raise DataError(f"{where}: the chain is broken: an entry before it was removed or renamed")
             except DataError as error:
                 yield Finding.of(error, where)
                 return
@@ -327,11 +328,9 @@ def without_store(root: Path, stores: list[Store]) -> Iterator[Finding]:
             yield Finding(".dvc/config", f"{message}; add the remote again", "note")
 
 
-def remember_entry(root: Path, address: str, number: int, digest: str) -> None:
-    """Remember the newest entry that this machine has seen, so that a log that was cut or written anew is found."""
-    path = root / SEEN
-    known = dict(read_json(path)) if path.exists() else {}
-    write_json(path, {**known, address: {"number": number, "entry": digest}})
+def remember(root: Path, file: Path, address: str, value: Any) -> None:
+    """Add the value of an address to ``SENT`` or ``SEEN``, so that a log that was cut or written anew is found."""
+    write_json(root / file, {**parse_json(_content(root, file), str(root / file)), address: value})
 
 
 def _content(root: Path, file: Path) -> bytes:

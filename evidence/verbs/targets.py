@@ -211,6 +211,17 @@ class Files:
         return parse_json(content, path)
 
 
+def link_outs(folder: Path, files: Files, paths: Iterable[str]) -> None:
+    """Link outs, or parts of outs, of a revision into its folder (``at``), from the stores of this machine.
+
+    Paths that the revision does not have are left out. Raises ``DataError`` as ``Files.stored`` does.
+    """
+    known = (files.files_of(path, md5) for path in paths if (md5 := files.md5(path)))
+    for name, inner in (item for listing in known for item in listing.items()):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).symlink_to(files.stored(name, inner).resolve())
+
+
 def maker_of(stages: Mapping[str, Locked], path: str) -> Locked | None:
     """The stage that makes an out, or the out that contains the path."""
     return next((s for s in stages.values() for out in s.outs if path == out or path.startswith(f"{out}/")), None)

@@ -22,7 +22,7 @@ from evidence.dvc.history import Locked
 from evidence.record.identity import LOCKS, is_code
 from evidence.record.reading import Record, attesting
 from evidence.settings import SETTINGS
-from evidence.verbs.targets import Files, Target, at, maker_of, target_of
+from evidence.verbs.targets import Files, Target, at, link_outs, maker_of, target_of
 from ground.io import DataError, digest_of
 from ground.show import counted, table
 
@@ -260,17 +260,9 @@ def way_back(text: str, root: Path, revision: str | None = None) -> WayBack:
     )
     with at(root, target.revision) as folder:
         if folder is not root and MANIFEST.name:
-            _add_manifest(Files(root, target.revision), folder)
+            with suppress(DataError):  # no store of this machine has it
+                link_outs(folder, Files(root, target.revision), [MANIFEST.as_posix()])
         return WayBack(target, figures, trees(names or [target.name], folder))
-
-
-def _add_manifest(files: Files, folder: Path) -> None:
-    """Write the manifest of sources of a revision into its folder, if this machine has it."""
-    name = MANIFEST.as_posix()
-    with suppress(DataError):
-        content = files.read(name)
-        (folder / name).parent.mkdir(parents=True)
-        (folder / name).write_bytes(content)
 
 
 def is_path(text: str, root: Path, revision: str | None = None) -> bool:

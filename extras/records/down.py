@@ -7,7 +7,6 @@ no run used has changed no model. Held-out records change none either; the held-
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ import polars as pl
 
 from evidence.audit.pointers import files_of, origins_of, places_of
 from evidence.dvc.history import MAIN_LOCK
-from evidence.verbs.targets import Files
+from evidence.verbs.targets import Files, at, link_outs
 from extras.records.selection import OVERLAP, TRAJECTORIES, Selection, one_of, overlap_of, select, totals
 from ground.io import DataError, read_json, text_digest
 from ground.show import counted, table
@@ -245,18 +244,10 @@ def at_revision(root: Path, rev: str | None) -> Iterator[Path]:
 
     Raises ``DataError`` if the lock of the revision has no index, or no store of this machine has its files.
     """
-    if rev is None:
-        yield root
-        return
-    files = Files(root, rev)
-    if (index := files.md5(schema.INDEX.as_posix())) is None:
-        raise DataError(f"{rev}:{MAIN_LOCK}: has no {schema.INDEX}; name a later revision")
-    wanted = files.files_of(schema.INDEX.as_posix(), index)
-    if tables := files.md5(TABLES.as_posix()):
-        wanted[TABLES.as_posix()] = tables
-    with tempfile.TemporaryDirectory(prefix="pathfinder-") as name:
-        for path, md5 in wanted.items():
-            link = Path(name) / path
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(files.stored(path, md5).resolve())
-        yield Path(name)
+    with at(root, rev) as folder:
+        if rev is not None:
+            files, index = Files(root, rev), schema.INDEX.as_posix()
+            if files.md5(index) is None:
+                raise DataError(f"{rev}:{MAIN_LOCK}: has no {index}; name a later revision")
+            link_outs(folder, files, (index, TABLES.as_posix()))
+        yield folder

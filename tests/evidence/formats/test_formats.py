@@ -17,7 +17,7 @@ from openlineage.client.serde import Serde
 from typer.testing import CliRunner
 
 from evidence.__main__ import app
-from evidence.formats import Format, documentation, exported
+from evidence.formats import Format, descriptions, exported
 from evidence.formats.bom import bom
 from evidence.formats.crate import crate
 from evidence.formats.descriptions import card, croissant
@@ -63,13 +63,13 @@ def test_the_documentation_fills_what_the_records_know_and_marks_the_rest(study:
     points = [heading.partition(" ")[0] for heading in sections]
     assert points == ["1", *(f"2({letter})" for letter in "abcdefgh"), *map(str, range(3, 10))]
     steps = sections["2(a) Methods and steps of the development"]
-    assert documentation.MISSING not in steps
+    assert descriptions.MISSING not in steps
     run = next(run for run in read_lineage(study).runs if run.name == "train@full")
     assert f"| train@full | python -m stages.train full | {run.end} |" in steps
     assert run.record.digest[:16] in steps
     assert "metrics/train/full.json" in sections["2(g) Validation and testing"]
     assert f"by key {run.key_ids[0][:16]}. " in sections["2(h) Cybersecurity"]
-    unknown = [title for title, part in sections.items() if part.startswith(documentation.MISSING)]
+    unknown = [title for title, part in sections.items() if part.startswith(descriptions.MISSING)]
     assert {"2(e) Human oversight", "5 Risk management", "8 Declaration of conformity"} <= set(unknown)
     assert f"fills {len(sections) - len(unknown)} of 16 points" in text
     assert "<img" not in exported(read_lineage(study), "documentation")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.record import wheels
+from evidence.record import environment as wheels
 from evidence.record.environment import describe_environment
 from evidence.verbs.check import check
 from evidence.verbs.diff import _environment
