@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
-from typing import Self
-
-from tqdm import tqdm
+from typing import Any, Self
 
 _QUIET_S = 2.0
 _EVERY_S = 10.0
@@ -26,11 +24,7 @@ class Progress:
         self._printed_at = self._start
         self._resumed = 0
         self._note = ""
-        self._bar = (
-            tqdm(total=total, desc=label, unit=unit, dynamic_ncols=True, delay=_QUIET_S)
-            if sys.stderr.isatty()
-            else None
-        )
+        self._bar = _bar(total, label, unit) if sys.stderr.isatty() else None
 
     def __enter__(self) -> Self:
         return self
@@ -83,3 +77,9 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _bar(total: int, label: str, unit: str) -> Any:
+    from tqdm import tqdm  # only for a terminal
+
+    return tqdm(total=total, desc=label, unit=unit, dynamic_ncols=True, delay=_QUIET_S)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -138,6 +137,8 @@ def require_certificate(error: BaseException, where: str, variable: str = "SSL_C
 
 def certificate_fault(error: BaseException) -> str:
     """The fault of the server's certificate if it caused ``error``, which clients wrap; otherwise empty."""
+    import ssl  # of use to few commands, and slow to load
+
     cause = caused_by(error, ssl.SSLCertVerificationError)
     return f"the server's certificate is not trusted ({cause.verify_message})" if cause else ""
 

@@ -33,8 +33,8 @@ from evidence.record.statement import HEAD, PAYLOAD_TYPE, RECEIPT_TYPE, byproduc
 from evidence.settings import FILE
 from ground.io import DataError, parse_json, sha256_file, sha256_of
 
-_AGREE: set[tuple[str, str]] = set()
-"""Pairs of sha256: a record, and a statement that says the same. Remotes have copies of both."""
+_READ: dict[tuple[str, str, frozenset[str]], tuple[list[str], dict[str, str]]] = {}
+"""The verified statements by their sha256, their record and the trusted keys. Remotes have copies of both."""
 
 
 def witness(stage: Locked, records: list[Record], workspace: Workspace, keys: Mapping[str, bytes]) -> Record | None:
@@ -264,22 +264,29 @@ def verified(record: Record, keys: Mapping[str, bytes]) -> tuple[list[str], str 
     path = record.path.with_suffix(SIGNED)
     if not path.is_file():
         return [], None
-    name = f"{path.parent.name}/{path.name}"
-    kind, payload, signers = opened(path.read_bytes(), keys, name)
+    content = path.read_bytes()
+    pair = (sha256_of(content), record.digest, frozenset(keys))
+    if pair not in _READ:
+        _READ[pair] = _read(content, record, keys)
+    signers, named = _READ[pair]
+    if (expected := named.get(MODEL_SIGNATURE)) is not None:
+        _verify_model(record, expected, keys)
+    return signers, _received(record, keys) or named.get(HEAD)
+
+
+def _read(content: bytes, record: Record, keys: Mapping[str, bytes]) -> tuple[list[str], dict[str, str]]:
+    """Who signed a statement, and the sha256 of the files that it names."""
+    name = f"{record.path.parent.name}/{record.path.stem}{SIGNED}"
+    kind, payload, signers = opened(content, keys, name)
     if kind != PAYLOAD_TYPE:
         raise DataError(f"{name}: is a signature of {kind}, not of a statement")
     statement = parse_json(payload, name)
     named = byproducts(statement)
     if named.get("record") != record.digest:
         raise DataError(f"{name}: is a statement about another record")
-    pair = (record.digest, sha256_of(payload))
-    if record.content and pair not in _AGREE:
-        if not is_about(statement, record.content, record.digest):
-            raise DataError(f"{name}: does not say what its record says")
-        _AGREE.add(pair)
-    if (expected := named.get(MODEL_SIGNATURE)) is not None:
-        _verify_model(record, expected, keys)
-    return signers, _received(record, keys) or named.get(HEAD)
+    if record.content and not is_about(statement, record.content, record.digest):
+        raise DataError(f"{name}: does not say what its record says")
+    return signers, named
 
 
 def _received(record: Record, keys: Mapping[str, bytes]) -> str | None:

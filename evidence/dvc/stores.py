@@ -13,9 +13,9 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from evidence.settings import SETTINGS, STATE, Form, Md5
+from ground import remote as sources
 from ground.hashing import md5_of
 from ground.io import DataError, open_bytes, parse_json, sha256_of
-from ground.remote import from_dvc
 
 FOLDER = SETTINGS.name
 """The folder in a remote with what runs published: see ``evidence.remote.published``."""
@@ -57,6 +57,10 @@ class Store:
     is_default: bool = False
     endpoint: str = ""
 
+    def opened(self) -> sources.Store:
+        """The objects, by key; raises ``DataError`` for a kind of store that only DVC knows."""
+        return sources.open_store(str(self.folder or self.address.rstrip("/")), self.endpoint)
+
     def address_from(self, root: Path) -> str:
         """The address as this machine remembers it: a folder inside the project has a relative address."""
         if self.folder is None:
@@ -91,7 +95,7 @@ def stores(root: Path) -> list[Store]:
             folder = None if REMOTES_NOT_READ in url else (base / os.path.expanduser(url)).resolve()
             is_default = name == config.get("core", "remote", fallback=None)
             endpoint = config.get(section, "endpointurl", fallback="")
-            found.append(Store(name, from_dvc(url, endpoint), folder, is_default, endpoint))
+            found.append(Store(name, sources.from_dvc(url, endpoint), folder, is_default, endpoint))
     return found
 
 

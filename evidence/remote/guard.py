@@ -17,7 +17,7 @@ from evidence.audit.records import trusted_keys
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import Stage
-from evidence.dvc.stores import FOLDER, Store, remote_of, run_cache_entries
+from evidence.dvc.stores import FOLDER, remote_of, run_cache_entries
 from evidence.record.reading import Record
 from evidence.record.signing import TRUSTED, key_id, own_public_keys
 from evidence.remote import mirror
@@ -25,7 +25,6 @@ from evidence.remote.fetcher import Fetcher
 from evidence.remote.published import SEEN, VOID_TYPE, Entry, Published, remember, signature
 from evidence.remote.reading import recorded_files
 from evidence.settings import SETTINGS
-from ground import remote as sources
 from ground.io import DataError, atomic_file, sha256_of
 
 
@@ -39,7 +38,7 @@ class Guard:
     def __init__(self, root: Path, keys: Iterable[Path] = ()) -> None:
         self.root, self.remote = root, remote_of(root)
         self.keys = trusted_keys(root, keys)
-        self.store, self.folder = _opened(root, self.remote)
+        self.store, self.folder = self.remote.opened(), self.remote.folder or mirror.folder_of(root, self.remote)
         if self.remote.folder is None and (found := mirror.refresh(root, self.remote, self.store).findings):
             raise DataError(f"{found[0].where}: {found[0].message}; nothing is taken from the remote")
         self.published = Published(root, Objects(self.remote, self.folder, root), self.keys)
@@ -150,7 +149,7 @@ def void(root: Path, number: int, name: str | None = None) -> tuple[str, str]:
     is signed, or if this user has no usable key.
     """
     remote = remote_of(root, name)
-    store, _ = _opened(root, remote)
+    store = remote.opened()
     entry = store.read(f"{FOLDER}/log/{number:08d}.json")
     if f"{FOLDER}/{signature(entry)[0]}" in store.keys(f"{FOLDER}/signatures/"):
         raise DataError(f"entry {number} of remote {remote.name} is signed; only an unsigned one can be declared void")
@@ -168,7 +167,7 @@ def fetch_pointer(root: Path, pointer: str) -> None:
     """
     found = history.read_pointer(root, root / pointer)
     for path, md5 in found.outs.items():
-        store, _ = _opened(root, remote_of(root, found.remotes.get(path)))
+        store = remote_of(root, found.remotes.get(path)).opened()
         Fetcher(root, store, {}).provide({path: md5})
 
 
@@ -177,16 +176,8 @@ def fetch_outs(root: Path, outs: Mapping[str, str], parts: Collection[str] = (),
 
     Each file also needs the sha256 that one of ``records`` has for its md5.
     """
-    store, _ = _opened(root, remote_of(root, None))
     sha256 = {md5: sha256 for md5, (_, sha256) in recorded_files({"": [*records]}).items()}
-    return Fetcher(root, store, sha256).provide(outs, parts)
-
-
-def _opened(root: Path, remote: Store) -> tuple[sources.Store, Path]:
-    """The store of a remote, and the folder where its small files can be read."""
-    if remote.folder is not None:
-        return sources.open_store(str(remote.folder)), remote.folder
-    return mirror.opened(remote), mirror.folder_of(root, remote)
+    return Fetcher(root, remote_of(root).opened(), sha256).provide(outs, parts)
 
 
 def _facts(run: Locked) -> str:

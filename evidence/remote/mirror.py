@@ -15,7 +15,7 @@ from evidence.dvc import stores
 from evidence.dvc.stores import EVIDENCE, FOLDER
 from ground.hashing import md5_of
 from ground.io import DataError, write_bytes
-from ground.remote import READERS, Listed, Store, open_store
+from ground.remote import READERS, Listed, Store
 
 RUNS = "runs/"
 _KINDS = tuple(
@@ -42,16 +42,11 @@ def fetch(root: Path) -> list[str]:
     """
     lines = []
     for remote in (each for each in stores.stores(root) if each.folder is None):
-        mirrored = refresh(root, remote, opened(remote))
+        mirrored = refresh(root, remote, remote.opened())
         if mirrored.findings:
             raise DataError(f"{mirrored.findings[0].where}: {mirrored.findings[0].message}")
         lines.append(f"{remote.name}: {mirrored.new} of {mirrored.total} files fetched from {remote.address}")
     return lines
-
-
-def opened(remote: stores.Store) -> Store:
-    """The store of a remote on another machine."""
-    return open_store(remote.address.rstrip("/"), remote.endpoint)
 
 
 def folder_of(root: Path, remote: stores.Store) -> Path:

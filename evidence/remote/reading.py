@@ -145,7 +145,7 @@ class FarRemotes:
     def __init__(self, root: Path, known: list[stores.Store], keys: Mapping[str, bytes], remote: Remote) -> None:
         self.root, self.remote = root, remote
         self.stores = [store for store in known if store.folder is None]
-        self._opened = {store.name: mirror.opened(store) for store in self.stores} if remote != "no" else {}
+        self._opened = {store.name: store.opened() for store in self.stores} if remote != "no" else {}
         self._changed = [
             finding
             for store in self.stores

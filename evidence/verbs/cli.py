@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 app = typer.Typer()
 At = Annotated[str | None, typer.Option("--at", metavar="REV", help="A git revision (default: the project's files).")]
 """The option ``--at`` of every verb that reads the history as it was at a revision."""
-Target = Annotated[
-    str | None,
-    typer.Argument(
-        help="An output, such as models/full, or a figure, such as reports/tables.json#/results/0.",
-        autocompletion=completion.outs,
-    ),
-]
+
+
+def _named(text: str, offered: Callable[[str], list[str]] = completion.outs) -> Any:
+    """An argument that names a thing of the project, with its help and the names that a shell offers."""
+    return typer.Argument(help=text, autocompletion=offered)
+
+
+_OUT = "An output, such as models/full, or a figure, such as reports/tables.json#/results/0."
+Target = Annotated[str | None, _named(_OUT)]
 
 
 def _place(text: str) -> str:
@@ -38,9 +40,7 @@ def _place(text: str) -> str:
 
 @app.command(**example("models/full"))
 def check(
-    path: Annotated[
-        str | None, typer.Argument(help="An output (default: all).", autocompletion=completion.outs)
-    ] = None,
+    path: Annotated[str | None, _named("An output (default: all).")] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Treat a stage without a signed record as an error.")
     ] = False,
@@ -141,13 +141,7 @@ def list_(
 
 @app.command(**example("models/full"))
 def up(
-    target: Annotated[
-        str,
-        typer.Argument(
-            help="An output, such as models/full, or a figure: reports/tables.json#/results/0. @REV too.",
-            autocompletion=completion.outs,
-        ),
-    ],
+    target: Annotated[str, _named(f"{_OUT} @REV too.")],
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
@@ -160,7 +154,7 @@ def up(
 
 @app.command(**example("data"))
 def down(
-    target: Annotated[str, typer.Argument(help="A file or folder, such as data.", autocompletion=completion.outs)],
+    target: Annotated[str, _named("A file or folder, such as data.")],
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
@@ -174,11 +168,7 @@ def down(
 @app.command(**example("train@full"))
 def view(
     target: Annotated[
-        str,
-        typer.Argument(
-            help="A stage, an output, a record's digest, or a value: FILE#/POINTER.",
-            autocompletion=completion.targets,
-        ),
+        str, _named("A stage, an output, a record's digest, or a value: FILE#/POINTER.", completion.targets)
     ],
     at: At = None,
     as_json: AsJson = False,
@@ -226,7 +216,7 @@ def diff(
 
 @app.command(**example("filter"))
 def replay(
-    stage: Annotated[str, typer.Argument(help="A stage, or the digest of a record.", autocompletion=completion.stages)],
+    stage: Annotated[str, _named("A stage, or the digest of a record.", completion.stages)],
     at: At = None,
     as_json: AsJson = False,
 ) -> None:
@@ -259,10 +249,7 @@ def check_commits(keys: Iterable[Path], as_json: bool) -> None:
 
 @app.command(**example("--format crate --output crate.json"))
 def export(
-    form: Annotated[
-        Format,
-        typer.Option("--format", help="The format; docs/audit.md describes each."),
-    ],
+    form: Annotated[Format, typer.Option("--format", help="The format; docs/audit.md describes each.")],
     target: Target = None,
     output: Annotated[Path | None, typer.Option(help="The file to write (default: standard output).")] = None,
     base: Annotated[str, typer.Option(help="crate: the address under which the project folder is published.")] = "",

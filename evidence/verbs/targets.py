@@ -11,6 +11,7 @@ that takes the project's root accepts it.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 import tomllib
@@ -30,6 +31,8 @@ from ground.hashing import digest_listing, md5_of
 from ground.io import DataError, parse_json
 
 _DEFINING = {path.with_name(name).as_posix() for path in PIPELINES for name in (path.name, MAIN_LOCK, "params.yaml")}
+_POINTER = re.compile(r"([^./][^/]*/)*[^/]*\.dvc")
+"""A ``.dvc`` file outside of hidden folders."""
 _LINKED = (".dvc", STATE)
 
 
@@ -42,7 +45,7 @@ def at(root: Path, revision: str | None) -> Iterator[Path]:
     if revision is None:
         yield root
         return
-    names = [name for name in names_at(root, revision) if name in _DEFINING or _is_pointer(name)]
+    names = [name for name in names_at(root, revision) if name in _DEFINING or _POINTER.fullmatch(name)]
     with tempfile.TemporaryDirectory(prefix="revision-") as name:
         folder = Path(name)
         for file, content in read_at(root, revision, names).items():
@@ -96,10 +99,6 @@ def known_commit(root: Path, revision: str) -> str | None:
         return None
     found = git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}", root=root)
     return found.strip() if found else None
-
-
-def _is_pointer(name: str) -> bool:
-    return name.endswith(".dvc") and not any(part.startswith(".") for part in name.split("/")[:-1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def view(text: str, root: Path, revision: str | None = None) -> Any:
             return _stage(stage, records_of(folder, stage.name))
         if stage := maker_of(files.stages, target.name):
             return _out(target.name, stage, files, records_of(folder, stage.name))
-    return _tracked(target.name, files)
+    return {"path": target.name, "tracked by": "git", "bytes": len(files.read(target.name))}
 
 
 def record_named(text: str, root: Path) -> Record | None:
@@ -179,8 +179,3 @@ def _record(record: Record, stage: Locked) -> View:
         return known | {"problem": record.problem}
     times = {key: record.content["times"][key] for key in ("start", "seconds")}
     return {**known, **times, **record.content["git"]}
-
-
-def _tracked(path: str, files: Files) -> View:
-    content = files.read(path)
-    return {"path": path, "tracked by": "git", "bytes": len(content)}
