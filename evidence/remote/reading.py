@@ -22,13 +22,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evidence.audit.findings import Finding, listed
-from evidence.audit.objects import Objects
-from evidence.dvc import stores
 from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.dvc.stores import object_key, parse_listing
 from evidence.record.reading import Record
-from evidence.remote import mirror
-from evidence.remote.published import Entry, Published
+from evidence.remote.published import Entry
 from evidence.settings import STATE
 from ground.hashing import digest_chunks, folder_md5
 from ground.io import DataError
@@ -134,42 +131,6 @@ def _entries(records: Mapping[str, list[Record]]) -> Iterator[dict[str, Any]]:
 VERIFIED = STATE / "verified"
 _BATCH = 1000
 Remote = Literal["no", "quick", "full"]
-
-
-class FarRemotes:
-    """The remotes of one check.
-
-    ``published`` is the evidence in their copies, which are refreshed first unless ``remote`` is ``no``.
-    """
-
-    def __init__(self, root: Path, known: list[stores.Store], keys: Mapping[str, bytes], remote: Remote) -> None:
-        self.root, self.remote = root, remote
-        self.stores = [store for store in known if store.folder is None]
-        self._opened = {store.name: store.opened() for store in self.stores} if remote != "no" else {}
-        self._changed = [
-            finding
-            for store in self.stores
-            if store.name in self._opened
-            for finding in mirror.refresh(root, store, self._opened[store.name]).findings
-        ]
-        copies = [(store, mirror.folder_of(root, store)) for store in self.stores]
-        self._copies = [Objects(store, folder, root) for store, folder in copies if folder.is_dir()]
-        self.published = [Published(root, copy, keys) for copy in self._copies]
-        kind = {"no": "evidence of remote {}", "quick": "remote {} (listing)", "full": "remote {}"}[remote]
-        were_read = [copy.store for copy in self._copies] if remote == "no" else self.stores
-        self.read = [kind.format(store.name) for store in were_read]
-
-    def findings(self, locked: Mapping[str, Locked], records: Mapping[str, list[Record]]) -> Iterator[Finding]:
-        """The changes in the remotes, entries of their run caches that no record allows, and damaged objects."""
-        yield from self._changed
-        for copy in self._copies:
-            yield from copy.runs(locked, records)
-        if self.remote == "no":
-            return
-        entries = {published.objects.store.name: published.entries for published in self.published}
-        for store in self.stores:
-            far = FarObjects(self.root, store.name, self._opened[store.name], self.remote == "full")
-            yield from far.findings(locked, entries.get(store.name, []), records)
 
 
 class FarObjects:

@@ -30,8 +30,9 @@ from evidence.dvc.pipeline import MAIN, Stage, read_pipelines
 from evidence.dvc.stores import EVIDENCE, FOLDER, Store, stores
 from evidence.record.ledger import RECORDS
 from evidence.record.reading import Record
+from evidence.remote import mirror
 from evidence.remote.published import SEEN, SENT, Published, without_store
-from evidence.remote.reading import FarRemotes, Remote
+from evidence.remote.reading import FarObjects, Remote
 from evidence.remote.witness import compared
 from evidence.settings import SETTINGS, STATE
 from ground.io import DataError
@@ -190,19 +191,22 @@ class _Checker:
         self.root, self.chosen, self.locked, self.pipeline = root, chosen, locked, pipeline
         self.strict, self.keys, self.testimony = strict, keys, testimony
         self.workspace = Workspace(root)
-        self.stores = stores(root)
+        self.stores, self.remote = stores(root), remote
         here = [(store, store.folder) for store in self.stores if store.folder is not None]
+        far = [(store, mirror.folder_of(root, store)) for store in self.stores if store.folder is None]
         refuse_pipes(folder for _, folder in here)
-        self.folders = [folder for _, folder in here]
-        self.objects = [Objects(store, folder, root) for store, folder in here]
-        self.far = FarRemotes(root, self.stores, keys, remote)
-        remotes = [each for each in self.objects if each.store.name != "cache"]
-        self.published = [Published(root, each, keys) for each in remotes] + self.far.published
-        self.read = ["workspace", *(_title(store) for store, folder in here if folder.is_dir()), *self.far.read]
+        self.opened = {store.name: store.opened() for store, _ in far} if remote != "no" else {}
+        refreshed = [mirror.refresh(root, store, self.opened[store.name]) for store, _ in far if self.opened]
+        self.changed = [finding for mirrored in refreshed for finding in mirrored.findings]
+        copies = [(store, folder) for store, folder in far if folder.is_dir()]
+        self.objects = [Objects(store, folder, root) for store, folder in [*here, *copies]]
+        self.published = [Published(root, each, keys) for each in self.objects if each.store.name != "cache"]
+        kind = {"no": "evidence of remote {}", "quick": "remote {} (listing)", "full": "remote {}"}[remote]
+        self.read = ["workspace", *(_title(store) for store, folder in here if folder.is_dir())]
+        self.read += [kind.format(store.name) for store, _ in (copies if remote == "no" else far)]
         self.read += [f"witness {testimony}"] if testimony else []
         self.not_read = [f"{_title(store)} (no folder {folder})" for store, folder in here if not folder.is_dir()]
-        far = [store for store in self.stores if store.folder is None] if remote == "no" else []
-        self.not_read += [f"{_title(store)} ({store.address})" for store in far]
+        self.not_read += [f"{_title(store)} ({store.address})" for store, _ in far if remote == "no"]
         self.records: dict[str, list[Record]] = {}
         self.signers: dict[str, list[str]] = {}
         """The trusted keys that signed the record of each stage that has one."""
@@ -226,25 +230,28 @@ class _Checker:
         if any(sources.RAW in stage.outs for stage in self.chosen.values()):
             yield from sources.compared(self.workspace)
         yield from tampered_records(self.root, self.keys)
-        logs = [folder / FOLDER for folder in self.folders]
+        logs = [each.folder / FOLDER for each in self.objects]
         yield from links_in(
             [self.root / place for place in (RECORDS, EVIDENCE, SENT, SEEN, SETTINGS.keys)] + logs, self.root
         )
         for objects in self.objects:
             yield from self._objects(objects)
-        yield from evidence
+        yield from [*evidence, *self.changed]
         yield from without_store(self.root, self.stores)
-        yield from self.far.findings(self.chosen, self.records)
+        entries = {each.objects.store.name: each.entries for each in self.published}
+        for name, store in self.opened.items():
+            far = FarObjects(self.root, name, store, self.remote == "full")
+            yield from far.findings(self.chosen, entries.get(name, []), self.records)
         if self.testimony:
             runners = {key for keys in self.signers.values() for key in keys}
-            read = [each for each in self.published if each.has_objects or self.far.remote != "no"]
+            read = [each for each in self.published if each.has_objects or self.opened]
             yield from compared(self.root, self.testimony, self.keys, runners, read)
 
     def _stage(self, stage: Locked) -> Iterator[Finding]:
         records = self.records[stage.name]
         record = witness(stage, records, self.workspace, self.keys)
         defined = self.pipeline.get(stage.name)
-        claims = Claims(self.workspace, self.folders, stage, defined, record)
+        claims = Claims(self.workspace, [each.folder for each in self.objects], stage, defined, record)
         yield from claims.findings()
         yield from unreproducible(stage, records)
         own = [record for record in records if record.path.is_relative_to(self.root / RECORDS)]
@@ -300,7 +307,7 @@ class _Checker:
                 progress.advance()
 
     def _objects(self, objects: Objects) -> Iterator[Finding]:
-        for stage in self._shown(_title(objects.store)):
+        for stage in self._shown(_title(objects.store)) if objects.store.folder is not None else ():
             for path, md5 in stage.outs.items():
                 yield from objects.damaged(md5, path)
                 if stage.remotes.get(path) == objects.store.name:
