@@ -21,8 +21,6 @@ FOLDER = SETTINGS.name
 """The folder in a remote with what runs published: see ``evidence.remote.published``."""
 EVIDENCE = STATE / "evidence"
 """Copies of what remotes on other machines published, by the name of the remote."""
-REMOTES_NOT_READ = "://"
-"""A remote whose address contains this is on another machine."""
 
 
 def _inside(path: str) -> str:
@@ -92,7 +90,8 @@ def stores(root: Path) -> list[Store]:
         url = config.get(section, "url", fallback="")
         if "remote" in section and url:
             name = section.split('"')[1] if section.count('"') == 2 else section
-            folder = None if REMOTES_NOT_READ in url else (base / os.path.expanduser(url)).resolve()
+            is_far = "://" in url  # on another machine
+            folder = None if is_far else (base / os.path.expanduser(url)).resolve()
             is_default = name == config.get("core", "remote", fallback=None)
             endpoint = config.get(section, "endpointurl", fallback="")
             found.append(Store(name, sources.from_dvc(url, endpoint), folder, is_default, endpoint))

@@ -9,9 +9,9 @@ from typing import Any
 
 from evidence.dvc import history
 from evidence.formats.artefacts import LICENCE, TITLE, media_type, uri, uuid_of
-from evidence.formats.lineage import Lineage, Run, read_json_file, read_lineage, text_of
+from evidence.formats.lineage import Lineage, Run, read_lineage, text_of
 from evidence.settings import FILE, SETTINGS
-from ground.io import DataError
+from ground.io import DataError, read_json
 from ground.show import counted
 
 DESCRIPTION = SETTINGS.description
@@ -30,7 +30,7 @@ def croissant(lineage: Lineage) -> dict[str, Any]:
     if not DESCRIPTION:
         raise DataError(f"{FILE}: no key description; name the Croissant description that a stage writes")
     run = _maker(lineage, DESCRIPTION)
-    described = dict(read_json_file(lineage.root, DESCRIPTION))
+    described = dict(read_json(lineage.root / DESCRIPTION))
     folder = PurePosixPath(DESCRIPTION).parent
     activity = {
         "@type": "prov:Activity",

@@ -21,7 +21,7 @@ from evidence.record.ledger import RECORDS, SIGNED
 from evidence.record.reading import Record, attesting
 from evidence.record.signing import keys_named
 from evidence.settings import SETTINGS
-from ground.io import DataError, parse_json, sha256_of
+from ground.io import DataError, sha256_of
 
 
 @dataclass(frozen=True)
@@ -190,11 +190,3 @@ def in_order(above: Mapping[str, Set[str]]) -> list[str]:
 def text_of(value: Any) -> str:
     """A parameter's value as text: a text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
-
-
-def read_json_file(root: Path, path: str) -> Any:
-    """A JSON file of the project; raises ``DataError`` if it is not here or not JSON."""
-    file = root / path
-    if not file.is_file():
-        raise DataError(f"{path}: no such file; make it with the pipeline or restore it with `dvc pull`")
-    return parse_json(file.read_bytes(), path)

@@ -1,23 +1,22 @@
 """The guard before anything is taken from a remote: its log must be sound and signed by a trusted key.
 
-An entry names its lock, which names the objects. Other objects, other entries of the run cache and bytes with
-another digest are not taken.
+An entry names its lock, which names the objects. Other objects, entries of the run cache and bytes with another digest
+are not taken.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Collection, Iterable, Mapping
-from functools import cached_property
 from pathlib import Path
+
+import yaml
 
 from evidence.audit.objects import Objects
 from evidence.audit.records import trusted_keys
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import Stage
-from evidence.dvc.stores import FOLDER, remote_of, run_cache_entries
+from evidence.dvc.stores import FOLDER, remote_of, run_cache_key
 from evidence.record.reading import Record
 from evidence.record.signing import TRUSTED, key_id, own_public_keys
 from evidence.remote import mirror
@@ -25,7 +24,10 @@ from evidence.remote.fetcher import Fetcher
 from evidence.remote.published import SEEN, VOID_TYPE, Entry, Published, remember, signature
 from evidence.remote.reading import recorded_files
 from evidence.settings import SETTINGS
-from ground.io import DataError, atomic_file, sha256_of
+from ground.io import DataError, sha256_of, write_text
+from ground.settings import read_yaml
+
+_UNBROKEN = 1 << 20  # characters in a line: DVC breaks none
 
 
 class Guard:
@@ -96,27 +98,15 @@ class Guard:
                 continue
             if (run.cmd, run.deps, run.params, run.outs.keys()) == wanted:
                 self.fetcher.provide(run.outs)
-                self._install_run(run)
+                self._install_run(entry, stage.name)
                 return True
         return False
 
-    def _install_run(self, run: Locked) -> None:
-        """Copy the run-cache entry of a run from the remote, or its copy, to DVC's cache."""
-        path = self._runs.get(_facts(run))
-        if path is not None:
-            with atomic_file(self.fetcher.cache / path.relative_to(self.folder)) as temporary:
-                shutil.copyfile(path, temporary)
-
-    @cached_property
-    def _runs(self) -> dict[str, Path]:
-        """The run-cache entries by what they state; broken ones are left out."""
-        found = {}
-        for path in run_cache_entries(self.folder):
-            try:
-                found[_facts(history.read_run(path, path.name))] = path
-            except DataError:
-                continue
-        return found
+    def _install_run(self, entry: Entry, stage: str) -> None:
+        """Write a run as its lock states it to DVC's run cache; the remote's run cache is not read."""
+        stated = read_yaml(self.lock_file(entry))["stages"][stage]
+        text = yaml.safe_dump(stated, sort_keys=False, allow_unicode=True, width=_UNBROKEN)
+        write_text(self.fetcher.cache / run_cache_key(stated), text)
 
     def _verified(self) -> list[Entry]:
         """The entries that a trusted key signed."""
@@ -178,9 +168,3 @@ def fetch_outs(root: Path, outs: Mapping[str, str], parts: Collection[str] = (),
     """
     sha256 = {md5: sha256 for md5, (_, sha256) in recorded_files({"": [*records]}).items()}
     return Fetcher(root, remote_of(root).opened(), sha256).provide(outs, parts)
-
-
-def _facts(run: Locked) -> str:
-    """The statements of a lock entry about a run, without sizes."""
-    facts = {"cmd": run.cmd, "deps": run.deps, "params": run.params, "outs": run.outs}
-    return json.dumps(facts, sort_keys=True, default=str)

@@ -16,9 +16,9 @@ from evidence.audit.sources import RAW
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import MAIN, PIPELINES, read_pipelines
-from evidence.formats.lineage import Run, in_order, read_json_file, read_lineage
+from evidence.formats.lineage import Run, in_order, read_lineage
 from evidence.settings import SETTINGS
-from ground.io import DataError
+from ground.io import DataError, read_json
 from ground.settings import read_yaml
 from ground.show import counted
 from ground.text import anchor_of
@@ -182,7 +182,7 @@ class Nodes:
             if pointer:
                 raise DataError(f"{path}: no such JSON file; name a figure by its place in one: FILE.json#/POINTER")
             return []
-        tables = read_json_file(self.root, path)
+        tables = read_json(self.root / path)
         return [figure_at(tables, pointer, path)] if pointer else figures(tables)
 
     def _keep_only(self, files: Iterable[str]) -> None:

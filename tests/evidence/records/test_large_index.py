@@ -26,7 +26,7 @@ def test_down_over_a_large_history(tmp_path: Path, root: Path) -> None:
     content = pl.read_parquet(tmp_path / schema.INDEX / "lines.parquet")["content"][used // 20]
     print(f"\n{records:,} records, {runs} runs of {used:,} records (4 stages each)")
     for selector in ("licence:MIT", "rater:rater-7", f"prm800k-01234567-{used // 20}-3-0", content):
-        command = [sys.executable, "-m", "evidence", "down", selector, "--json"]
+        command = [sys.executable, "-m", "pathfinder", "lineage", "down", selector, "--json"]
         start, before = time.perf_counter(), os.times()
         done = subprocess.run(
             command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(root)}, capture_output=True, check=True
