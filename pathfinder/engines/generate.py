@@ -12,18 +12,20 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
-from ground.io import DataError
+from ground.io import DataError, read_json
 from pathfinder.core.prompts import END_OF_TURN
 from pathfinder.engines.sampling import Completion, Sampling
+from pathfinder.models.decoder import final_states, load_decoder, supports
 from pathfinder.models.folders import open_model
-from pathfinder.models.model import load_model
 from pathfinder.models.tokens import special_strings
 
 _ROWS = 512
@@ -38,8 +40,8 @@ class Generator:
         opened = open_model(folder)
         self.tokenizer = opened.tokenizer
         self.specials = special_strings(self.tokenizer)
-        self._model: Any = load_model(opened)
-        self._ends = _end_ids(self._model, self.tokenizer)
+        self._model: Any = load_decoder(opened)
+        self._ends = _end_ids(opened.files, self._model.config, self.tokenizer)
         self._pad = min(self._ends)
         self._longest = int(getattr(self._model.config, "max_position_embeddings", 2**31))
         self._pieces: dict[int, str] = {}
@@ -128,9 +130,11 @@ class _Row:
 
 
 class _Cache:
-    """Preallocated keys and values, in the place of transformers' ``Cache``."""
+    """Preallocated keys and values: the plan of a row of tokens for ``final_states``, or transformers' ``Cache``."""
 
     is_compileable = False
+    mask: Tensor
+    """What each of the new tokens sees, additive (rows, 1, tokens, keys)."""
 
     def __init__(self, rows: int, capacity: int) -> None:
         self.rows, self.capacity, self.length = rows, capacity, 0
@@ -148,6 +152,25 @@ class _Cache:
         for tensor, new in zip(self.held[at : at + 2], (keys, values), strict=True):
             tensor[: self.rows, :, self.length : end] = new
         return self.held[at][: self.rows, :, :end], self.held[at + 1][: self.rows, :, :end]
+
+    def select_queries(self, slots: Tensor) -> _Cache:
+        """The same plan: in an exact pass, all slots have queries."""
+        return self
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float, layer: int) -> Tensor:
+        """Attend as transformers does, with the shapes of ``tree.attention.BinPlan.attend``."""
+        query, key, value = (
+            x.view(x.shape[1], self.rows, -1, x.shape[-1]).transpose(0, 1) for x in (query, key, value)
+        )
+        heads, tokens = query.shape[1:3]
+        key, value = self.update(key, value, layer)
+        groups = heads // key.shape[1]
+        if tokens == 1:
+            query = query.reshape(self.rows, -1, groups, query.shape[-1])
+        else:
+            key, value = (x[:, :, None].expand(-1, -1, groups, -1, -1).flatten(1, 2) for x in (key, value))
+        attended = scaled_dot_product_attention(query, key, value, attn_mask=self.mask, scale=scale)
+        return attended.reshape(self.rows, heads, tokens, -1).transpose(1, 2).flatten(0, 1)[None]
 
     def select(self, rows: list[int]) -> None:
         """Keep these rows, in this order."""
@@ -224,17 +247,26 @@ class _State:
     def _forward(self, ids: Tensor, positions: Tensor, seen: Tensor) -> Tensor:
         device, dtype = self._model.device, self._model.dtype
         # the smallest finite number instead of -inf, because a fully masked padding position would become NaN
-        mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min)
-        out = self._model(
-            input_ids=ids.to(device),
-            attention_mask=mask.to(device),
-            position_ids=positions.to(device),
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min).to(device)
+        ids, positions = ids.to(device), positions.to(device)
+        if supports(self._model):
+            self._cache.mask = mask
+            last = torch.arange(1, len(ids) + 1, device=device) * ids.shape[1] - 1
+            row = {"input_ids": ids.reshape(1, -1), "position_ids": positions.reshape(1, -1)}
+            batch = SimpleNamespace(**row, reads=last, plan=self._cache)
+            states = final_states(self._model, batch, exact=True)
+            logits = self._model.get_output_embeddings()(states)
+        else:
+            logits = self._model(
+                input_ids=ids,
+                attention_mask=mask,
+                position_ids=positions,
+                past_key_values=self._cache,
+                use_cache=True,
+                logits_to_keep=1,
+            ).logits[:, -1]
         self._cache.length += ids.shape[1]
-        return out.logits[:, -1].float()  # type: ignore[no-any-return]
+        return logits.float()  # type: ignore[no-any-return]
 
 
 def _stream(key: str, sampling: Sampling) -> npt.NDArray[np.float64]:
@@ -267,11 +299,13 @@ def _pick(logits: Tensor, places: list[int], noise: npt.NDArray[np.float64], sam
     return ids[index].gather(1, place)[:, 0].tolist()
 
 
-def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
+def _end_ids(files: Path, config: Any, tokenizer: Any) -> frozenset[int]:
     """All ids that end a text: from generation settings, configuration, tokenizer and chat format."""
-    settings = (model.generation_config, model.config, tokenizer)
+    path = files / "generation_config.json"
+    settings = read_json(path) if path.exists() else {}
     configured = [
-        *(getattr(source, "eos_token_id", None) for source in settings),
+        settings.get("eos_token_id") if isinstance(settings, dict) else None,
+        *(getattr(source, "eos_token_id", None) for source in (config, tokenizer)),
         tokenizer.get_vocab().get(END_OF_TURN),
     ]
     ids = {int(i) for entry in configured if entry is not None for i in (entry if isinstance(entry, list) else [entry])}

@@ -5,14 +5,19 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from ground.io import DataError
-from pathfinder.engines.generate import Generator
+from pathfinder.engines.generate import Generator, _State
 from pathfinder.engines.sampling import Completion, Sampling
+from pathfinder.models.decoder import load_decoder
+from pathfinder.models.folders import open_model
+from pathfinder.models.model import load_model
 from pathfinder.models.tokens import neutralise
+from tests.support.models import plain_tokenizer, random_decoder
 from world import tiny
 
 PROMPTS = [
@@ -42,24 +47,57 @@ def generator(folder: Path) -> Generator:
     return Generator(folder)
 
 
-def plain_greedy(generator: Generator, prompt: str, tokens: int) -> list[int]:
+@pytest.fixture(scope="module")
+def model(folder: Path) -> Any:
+    return load_model(open_model(folder))
+
+
+def plain_greedy(generator: Generator, model: Any, prompt: str, tokens: int) -> list[int]:
     ids = generator.encode(prompt)
     new: list[int] = []
     for _ in range(tokens):
         with torch.inference_mode():
-            new.append(int(generator._model(input_ids=torch.tensor([ids + new])).logits[0, -1].argmax()))
+            new.append(int(model(input_ids=torch.tensor([ids + new])).logits[0, -1].argmax()))
         if new[-1] in generator._ends:
             break
     return new
 
 
-def test_greedy_is_the_plain_loop(generator: Generator) -> None:
+def test_greedy_is_the_plain_loop(generator: Generator, model: Any) -> None:
     found = generator.generate(PROMPTS, KEYS, Sampling(0.0, 1.0, 24))
     for prompt, completion in zip(PROMPTS, found, strict=True):
-        ids = plain_greedy(generator, prompt, 24)
+        ids = plain_greedy(generator, model, prompt, 24)
         assert completion.text == generator.tokenizer.decode(ids, skip_special_tokens=True)
         assert completion.tokens == len(ids)
         assert completion.finish == ("stop" if ids[-1] in generator._ends else "length")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("heads", [{}, {"num_key_value_heads": 4}], ids=["grouped", "single"])
+@pytest.mark.parametrize("model_type", ["llama", "qwen2"])
+def test_logits_are_those_of_transformers(
+    model_type: str, heads: dict[str, int], dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bit by bit: one other rounding can change a draw. Rows join, separate and leave on the way."""
+    random_decoder(model_type, plain_tokenizer(), **heads).save_pretrained(tmp_path)
+    prompts = [[1 + (7 * at * row) % 400 for at in range(2 + 9 * row % 50)] for row in range(12)]
+
+    def drawn(model: Any) -> list[torch.Tensor]:
+        state = _State(model, 0, prompts * 2, 5)
+        found, places = [state.logits], state.places
+        for step in range(4):
+            places = state.advance([(place, row % (3 + step)) for row, place in enumerate(places)][step:])
+            found.append(state.logits)
+        return found
+
+    opened = open_model(tmp_path)
+    own, theirs = load_decoder(opened, dtype), load_model(opened, dtype)
+    with torch.inference_mode():
+        found = drawn(own)
+        monkeypatch.setattr("pathfinder.engines.generate.supports", lambda _: False)
+        wanted = drawn(theirs)
+    assert [x.shape[0] for x in found] == [x.shape[0] for x in wanted]
+    assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
 
 
 def test_a_row_does_not_depend_on_its_neighbours(generator: Generator) -> None:
@@ -80,11 +118,11 @@ def test_tokens_are_counted_without_padding(folder: Path) -> None:
     assert (made.tokens["computed"], made.tokens["separate"]) == (costs[0] + costs[3], sum(costs))
 
 
-def test_draws_follow_the_nucleus(generator: Generator) -> None:
+def test_draws_follow_the_nucleus(generator: Generator, model: Any) -> None:
     """The shares of 3,000 first tokens match the exact top-p distribution."""
     prompt, top_p, n = PROMPTS[1], 0.8, 3000
     with torch.inference_mode():
-        logits = generator._model(input_ids=torch.tensor([generator.encode(prompt)])).logits[0, -1]
+        logits = model(input_ids=torch.tensor([generator.encode(prompt)])).logits[0, -1]
     chances, ids = (logits / 0.7).softmax(-1).sort(descending=True)
     kept = chances[: int((chances.cumsum(0) < top_p).sum()) + 1]
     expected = dict(zip(ids.tolist(), (kept / kept.sum()).tolist(), strict=False))
