@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ground.io import DataError, digest_of, sha256_file
 from pathfinder.core.hub import read_hub_model
@@ -24,11 +24,12 @@ from pathfinder.core.params import Label
 from pathfinder.core.prompts import DIGESTS
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
-from pathfinder.engines.openai_client import ServerClient, connect
 from pathfinder.engines.sampling import Failure, Reply, Sampling, ServerSampling, Turns
-from pathfinder.engines.vllm_server import vllm_servers
 from pathfinder.judge.prompts import FOREIGN_SPECIALS
 from pathfinder.models.folders import uncollected
+
+if TYPE_CHECKING:
+    from pathfinder.engines.openai_client import ServerClient
 
 _PREFILL_CELLS = 1 << 25  # rows * tokens^2 of a batch in process: 128 MiB of float32 attention per head
 
@@ -72,6 +73,9 @@ def open_judge(folder: Path, params: Label, logs: Path) -> Iterator[Judge]:
     if params.engine == "transformers":
         yield LocalJudge(folder, params)
         return
+    from pathfinder.engines.openai_client import connect  # a judge in this process needs neither
+    from pathfinder.engines.vllm_server import vllm_servers
+
     model = model_identity(folder)
     sampling = ServerSampling(params.temperature, params.top_p, params.max_tokens)
     limits = (params.concurrency, params.timeout_s, params.retries)
