@@ -270,7 +270,7 @@ def test_a_block_runs_resumes_and_repeats_a_cell(
     assert not command.is_current(path, replace(cell, seed=2)), "figures of a different cell, or of a changed plan"
     assert not command.is_current(path.with_name("absent.json"), cell)
     assert {*stored["prmbench"]} == {"soundness", "quality", "definition"}
-    command.main(["cell", "main/a2-full-40-s1"])
+    command.again("main/a2-full-40-s1")
     assert "the same figures" in capsys.readouterr().out
     stored["processbench"]["soundness"]["f1"]["3"] += 1
     write_json(path, stored)
