@@ -296,7 +296,8 @@ def test_a_changed_lock_is_kept_unless_forced(clone: Path, project: Path) -> Non
 
 @pytest.mark.parametrize("clone", ["far"], indirect=True)
 def test_a_stage_is_restored_only_from_a_run_that_the_log_names(clone: Path, project: Path, published: Path) -> None:
-    """The work of ``run --pull`` before each stage: the outs come from the run cache, but not from a planted entry."""
+    """The work of ``run --pull`` before each stage: its run-cache entry comes from the signed lock, not the remote."""
+    shutil.rmtree(published / "runs")
     (clone / "dvc.lock").unlink()
     guard, stages = Guard(clone), read_pipeline(clone)
     dvc(clone, "config", "-q", "--local", "core.remote", "nowhere")

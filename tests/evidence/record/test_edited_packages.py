@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.record import environment as wheels
+from evidence.record import environment
 from evidence.record.environment import describe_environment
 from evidence.verbs.check import check
 from evidence.verbs.diff import _environment
@@ -50,24 +50,24 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_packages_as_they_were_installed_are_not_named(site: Path) -> None:
-    assert wheels.edited_files() == {}
-    assert len(wheels.installed_wheels()["planted-package"]) == 32
+    assert environment.edited_files() == {}
+    assert len(environment.installed_wheels()["planted-package"]) == 32
     assert describe_environment()["edited_files"] == {}
 
 
 def test_the_digest_does_not_depend_on_the_place_of_the_environment(site: Path) -> None:
-    before = wheels.installed_wheels()["planted-package"]
+    before = environment.installed_wheels()["planted-package"]
     (record,) = site.glob("*.dist-info/RECORD")
     record.write_text(record.read_text().replace("AAAA", "BBBB"))
-    assert wheels.installed_wheels()["planted-package"] == before
+    assert environment.installed_wheels()["planted-package"] == before
     record.write_text(record.read_text().replace("planted.pth,", "planted-2.pth,"))
-    assert wheels.installed_wheels()["planted-package"] != before
+    assert environment.installed_wheels()["planted-package"] != before
 
 
 def test_an_edited_module_is_named(site: Path) -> None:
     (site / "planted_package/core.py").write_text("VALUE = 2\n")
     stated, now = (hashlib.sha256(text.encode()).hexdigest() for text in (SOURCE, "VALUE = 2\n"))
-    assert wheels.edited_files() == {"planted_package/core.py": [stated, now]}
+    assert environment.edited_files() == {"planted_package/core.py": [stated, now]}
 
 
 def test_files_that_python_runs_at_its_start_are_named(site: Path) -> None:
@@ -75,7 +75,7 @@ def test_files_that_python_runs_at_its_start_are_named(site: Path) -> None:
     (site / "new.pth").write_text("import os\n")
     (site / "usercustomize.py").write_text("")
     importlib.import_module("usercustomize")
-    found = wheels.edited_files()
+    found = environment.edited_files()
     assert {name: stated is None for name, (stated, _) in found.items()} == {
         "planted.pth": False,
         "new.pth": True,
@@ -87,10 +87,10 @@ def test_a_new_file_where_packages_have_no_record_is_told_apart(site: Path) -> N
     """Distributions of Linux install packages without RECORD."""
     (site / "other.egg-info").mkdir()
     (site / "new.pth").write_text("import os\n")
-    (name,) = wheels.edited_files()
+    (name,) = environment.edited_files()
     assert name == "new.pth (where packages have no RECORD)"
-    assert wheels.may_be_sound(name)
-    assert wheels.may_be_sound("_virtualenv.pth")
+    assert environment.may_be_sound(name)
+    assert environment.may_be_sound("_virtualenv.pth")
 
 
 @pytest.mark.parametrize(
