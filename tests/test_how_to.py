@@ -141,7 +141,6 @@ _TRIP = """
 import subprocess, sys
 from pathlib import Path
 from evidence.dvc.stores import stores
-from evidence.remote.mirror import opened
 from flows.storage import configure, preflight
 from flows.transfer import Transfer
 from ground.io import DataError
@@ -159,7 +158,7 @@ assert [key for key in store.keys("files/md5/")], store.keys()
 assert commit_manifest(store, {"a": 1}).number == 1
 (there,) = [each for each in stores(root) if each.folder is None]
 assert there.address == address
-assert opened(there).keys("log/") == ["log/00000001.json"]
+assert there.opened().keys("log/") == ["log/00000001.json"]
 try:
     open_store("gs://no-such-bucket").read("x")
 except DataError as error:
