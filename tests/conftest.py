@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import resource
 import shutil
@@ -86,14 +87,27 @@ def pytest_keyboard_interrupt() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
-    """Look for no garbage meanwhile: nearly all objects of modules and tests stay."""
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """Look for no garbage meanwhile: nearly all objects of modules and tests stay.
+
+    Each process of a run first imports the tests of its share, so that no two of them compile the same module.
+    """
     gc.disable()
     try:
+        if worker := getattr(session.config, "workerinput", None):
+            _import_share(int(worker["workerid"][2:]), int(worker["workercount"]), session.config.args)
         return (yield)
     finally:
         gc.freeze()
         gc.enable()
+
+
+def _import_share(number: int, count: int, folders: list[str]) -> None:
+    """Import one of ``count`` shares of the test modules in ``folders``; pytest reports a module that cannot be."""
+    modules = sorted(path for folder in folders for path in Path(folder).resolve().rglob("test_*.py"))
+    for path in modules[number::count]:
+        with suppress(Exception, pytest.skip.Exception):
+            importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
