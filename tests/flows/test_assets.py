@@ -14,6 +14,7 @@ from flows.graph import load_graph
 from flows.team.pools.assets import Assets, key_of, rows_of
 from ground.hashing import digest_path
 from tests.support.miniature import miniature
+from tests.support.scratch import once
 
 
 def test_rows_are_those_of_tables(tmp_path: Path) -> None:
@@ -36,7 +37,7 @@ def test_keys_have_only_characters_that_prefect_allows(path: str, key: str) -> N
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return miniature(tmp_path_factory.getbasetemp())
+    return once(tmp_path_factory, "miniature", miniature)
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -118,10 +117,8 @@ def dvc(project: Path, *words: str) -> str:
     return done.stdout
 
 
-@cache
-def miniature(folder: Path) -> Path:
-    """The project after one run, below ``folder``; made once per session, whoever asks."""
-    project = folder / "miniature"
+def miniature(project: Path) -> Path:
+    """Make the project in ``project``, a new folder, and run it once."""
     for room in ("ground", "evidence", "pathfinder/core"):
         shutil.copytree(ROOT / room, project / room, ignore=shutil.ignore_patterns("__pycache__"))
     for name, text in _FILES.items():

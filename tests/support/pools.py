@@ -101,7 +101,8 @@ class Site:
 
 def project(folder: Path, resources: str) -> Path:
     """The miniature project with the whole code and a table of resources, committed."""
-    made = miniature(folder / "made")
+    made = folder / "made"
+    miniature(made)
     target = folder / "project"
     target.mkdir()
     files = ("dvc.yaml", "params.yaml", "evidence.toml", ".gitignore", ".dvcignore", "data.dvc")

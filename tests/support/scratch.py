@@ -1,11 +1,15 @@
-"""Temporary files of a whole test run in memory: on a disk, waiting for them takes a third of the run."""
+"""Temporary files of a whole test run: in memory, because a run waits for a disk a third of its time."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 _MEMORY = Path("/dev/shm")  # noqa: S108 (a folder of this process below it)
 _FREE_BYTES = 6 << 30
@@ -31,6 +35,19 @@ def use_memory() -> Path | None:
     os.environ["TMPDIR"] = str(folder)
     tempfile.tempdir = None  # TMPDIR decides again
     return folder
+
+
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """The folder ``name`` that ``make`` fills: once per run, for all its processes. Tests must not change it."""
+    base = factory.getbasetemp()
+    place = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / f"once-{name}"
+    place.mkdir(exist_ok=True)
+    with (place / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "made").exists():
+            make(place / name)
+            (place / "made").touch()
+    return place / name
 
 
 def _available() -> int:

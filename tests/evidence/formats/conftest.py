@@ -12,6 +12,7 @@ import pytest
 
 from evidence.formats.lineage import Lineage, read_lineage
 from tests.support.miniature import ROOT
+from tests.support.scratch import once
 
 IMAGE = "registry.example.org/team/pathfinder:1.2@sha256:" + "ab" * 32
 HOSTILE = "<img src=x onerror=document.title='broken'>"
@@ -68,7 +69,11 @@ _STAGES = f"""
 @pytest.fixture(scope="session")
 def study(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project after one run; the new stages ran in a container. Tests must not change it."""
-    project = Path(shutil.copytree(made, tmp_path_factory.mktemp("formats") / "study"))
+    return once(tmp_path_factory, "study", lambda project: _extend(made, project))
+
+
+def _extend(made: Path, project: Path) -> None:
+    shutil.copytree(made, project)
     for room in ("data", "models"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / "pathfinder" / room, project / "pathfinder" / room, ignore=ignored)
@@ -91,7 +96,6 @@ def study(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stdout + done.stderr
     subprocess.run([*git, "add", "-A"], check=True)
     subprocess.run([*git, "commit", "-qm", "a study"], check=True)
-    return project
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.miniature import dvc
+from tests.support.scratch import once
 
 _PUBLISHED = '''
 """Make everything that publishing reads."""
@@ -61,14 +62,17 @@ _STAGE = """
 @pytest.fixture(scope="session")
 def publishable(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project after one run. Tests must not change it."""
-    project = Path(shutil.copytree(made, tmp_path_factory.mktemp("hub") / "project"))
+    return once(tmp_path_factory, "publishable", lambda project: _extend(made, project))
+
+
+def _extend(made: Path, project: Path) -> None:
+    shutil.copytree(made, project)
     (project / "stages/publishable.py").write_text(_PUBLISHED, encoding="utf-8")
     with (project / "dvc.yaml").open("a", encoding="utf-8") as pipeline:
         pipeline.write(_STAGE)
     with (project / ".gitignore").open("a", encoding="utf-8") as ignore:
         ignore.write("/reports\n")
     dvc(project, "repro", "-q", "publishable")
-    return project
 
 
 @pytest.fixture

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.support.miniature import miniature
+from tests.support.scratch import once
 
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project after one run. Tests copy it before they change it."""
-    return miniature(tmp_path_factory.getbasetemp())
+    return once(tmp_path_factory, "miniature", miniature)
 
 
 @pytest.fixture

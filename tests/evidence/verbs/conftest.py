@@ -10,6 +10,7 @@ import pytest
 
 from tests.evidence.record.conftest import made, project
 from tests.support.miniature import dvc
+from tests.support.scratch import once
 
 __all__ = ["made", "project"]
 
@@ -22,7 +23,11 @@ def git(folder: Path, *words: str) -> str:
 @pytest.fixture(scope="session")
 def twice(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Tests must not change it. HEAD~1 has the first run's lock, HEAD the second's."""
-    folder = Path(shutil.copytree(made, tmp_path_factory.mktemp("twice") / "project"))
+    return once(tmp_path_factory, "twice", lambda folder: _run_again(made, folder))
+
+
+def _run_again(made: Path, folder: Path) -> None:
+    shutil.copytree(made, folder)
     stage = folder / "stages/train.py"
     git(folder, "add", "dvc.lock")
     git(folder, "commit", "-qm", "first run")
@@ -36,4 +41,3 @@ def twice(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     git(folder, "commit", "-qam", "second rate")
     dvc(folder, "repro", "-q")
     git(folder, "commit", "-qam", "second run")
-    return folder
