@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM,
 
 from ground.io import atomic_folder
 from pathfinder.core import prompts
-from pathfinder.models.tokens import save_tokenizer
+from pathfinder.models.tokens import CHATML, save_tokenizer
 from world import story
 
 END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", prompts.END_OF_TURN
@@ -30,14 +30,6 @@ CHECK_SYSTEM = "Check every step of this story."
 JUDGE_REASONING, JUDGE_SCORES = "Reasoning:\n", ("\n\nFinal answers:\nScore A: \n", "\nScore B: \n", "\nScore C:\n")
 INDENTS = (0, *prompts.PUBLISHED_INDENTS)
 """Indents of the judge's context: repaired, and as published for the two corpora."""
-
-CHAT_TEMPLATE = (
-    "{% for message in messages %}"
-    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
-)
-"""ChatML as Qwen2.5 writes it, without the default system message."""
 
 _PIECES = r"\n\n|\n|\d\)| ?\d{1,3}(?!\))| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+|\p{N}"
 _SPLIT = pre_tokenizers.Split(Regex(_PIECES), behavior="isolated")
@@ -84,7 +76,7 @@ def build_tokenizer(language: story.Language = story.NARROW) -> PreTrainedTokeni
     )
     tokenizer.add_tokens([AddedToken(text, normalized=False) for text in (*_EVENTS, *prompt_chunks())])
     tokenizer.add_tokens([AddedToken(number, normalized=True) for number in (*_DIGITS, *_NUMBERS)])
-    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.chat_template = CHATML
     return tokenizer
 
 

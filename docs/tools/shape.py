@@ -31,7 +31,7 @@ _MODEL = "pathfinder/demo_model"
 _SCORE = """
 import functools, json, os, runpy, sys, threading
 from pathlib import Path
-import torch, transformers.models.auto.tokenization_auto  # else every call of their imports is looked at, for a minute
+import tokenizers, torch  # else every call of their imports is looked at, for a minute
 root, model, tops, way = os.getcwd(), Path({model!r}).resolve(), {tops!r}, []
 
 def is_model(value):

@@ -31,6 +31,7 @@ from pathfinder.core.steps import PRM, Solution, StepScore
 from pathfinder.engines.generate import Generator
 from pathfinder.models.folders import open_model
 from pathfinder.models.model import load_model
+from pathfinder.models.tokens import load_tokenizer
 from pathfinder.prm.scoring import Scorer
 from world import tiny
 from world.abilities import sample_solutions
@@ -238,11 +239,12 @@ def pleased(
     torch.manual_seed(0)
     opened = open_model(policy)
     network: Any = load_model(opened)
+    tokenizer = load_tokenizer(opened.files)
     optimizer = torch.optim.AdamW(network.parameters(), lr=rate, weight_decay=0.0)
     reduce, rows = REDUCE[reduction], list[dict[str, float]]()
     with Progress(f"please {reading} {reduction}", steps, "steps") as progress:
         for number in range(steps):
-            tiny.save(network, opened.tokenizer, folder)
+            tiny.save(network, tokenizer, folder)
             asked = [p for p in drawn_problems(levels, problems, "search", f"please/{number}") for _ in range(_GROUP)]
             names = [f"please/{number}/{place}" for place in range(len(asked))]
             written = sample_solutions(Generator(folder), asked, names)
@@ -254,7 +256,7 @@ def pleased(
             rows.append({"step": number, "reward": float(rewards.mean()), "sound": sound, "right": right})
             groups = rewards.reshape(problems, _GROUP)
             advantages = (groups - groups.mean(1, keepdims=True)).ravel()
-            _learn(network, optimizer, opened.tokenizer, solutions, advantages)
+            _learn(network, optimizer, tokenizer, solutions, advantages)
             progress.advance(note=f"reward {rewards.mean():.3f}, sound {sound:.0f} %")
     return rows
 

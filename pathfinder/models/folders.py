@@ -18,7 +18,13 @@ from ground.io import DataError, read_json
 from pathfinder.core.hub import HubModel, cached_folder, read_hub_model
 from pathfinder.core.prompts import VARIANTS, Variant
 from pathfinder.core.steps import Known
-from pathfinder.models.tokens import LabelIds, label_ids, load_tokenizer, refuse_without_labels, refuse_without_rows
+from pathfinder.models.tokens import (
+    LabelIds,
+    inference_tokenizer,
+    label_ids,
+    refuse_without_labels,
+    refuse_without_rows,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -81,7 +87,10 @@ class OpenedModel:
 
     @cached_property
     def known(self) -> Known:
-        """The words and numbers that a small model learnt from; no words if its description names none."""
+        """The words and numbers that a small model learnt from; no words if its description names none.
+
+        Raises ``DataError`` if the description is damaged.
+        """
         given = self.description.get("known") if isinstance(self.description, dict) else None
         try:
             return Known.of_json(given) or Known()
@@ -95,8 +104,8 @@ class OpenedModel:
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerFast:
-        """The tokenizer with its chat template. Raises ``DataError`` as ``load_tokenizer`` does."""
-        return load_tokenizer(self.files)
+        """The tokenizer for inference. Raises ``DataError`` as ``load_tokenizer`` does."""
+        return inference_tokenizer(self.files)
 
     @cached_property
     def labels(self) -> LabelIds:

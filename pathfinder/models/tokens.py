@@ -7,7 +7,7 @@ contains only the label tokens of the method.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from ground.io import DataError, read_json, write_json
+from ground.io import DataError, digest_of, read_json, write_json
 from ground.text import lacks_memory
 from pathfinder.core.prompts import BAD, GOOD, LABEL_TOKENS, MASK
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
 Ids = npt.NDArray[np.int32]
@@ -32,6 +33,26 @@ _PROBE = (
     "So 57 + 8 = 65, 1234567890.\n\n  12) It's \\boxed{3.25}, (x_1)\n \t caf\u00e9 cafe\u0301 \u6570\u5b66 <-- end "
 )
 """Numbers, white space, punctuation and letters, which tokenizers split in different ways."""
+CHATML = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+"""The chat template of the small models: ChatML as Qwen2.5 writes it, without the default system message."""
+_QWEN2 = "7359a89ce2b018f7988aab12b8b4f1e1f46e507dd10849535ad5ca98c022e643"
+"""The digest of all but the tokens in the tokenizer.json that transformers 5 writes of a ``Qwen2Tokenizer``."""
+_PLAIN: dict[str, Any] = {
+    "add_prefix_space": None,
+    "bos_token": None,
+    "clean_up_tokenization_spaces": False,
+    "tokenizer_class": "Qwen2Tokenizer",
+}
+_FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+_ADDITIONAL = "additional_special_tokens"
+"""Settings and special tokens of the small models, as ``save_tokenizer`` writes them."""
+_OTHER_FILES = ("added_tokens.json", "additional_chat_templates", "merges.txt", "special_tokens_map.json", "vocab.json")
+"""Files in which a tokenizer's folder may say more."""
 _PROBES = (("\x00U\x00", "\x00A\x00"), ("  \n probe A \n\n", "\n probe {{ B }} \t "))
 """Turns of a user and an answer, which a template that keeps texts verbatim surrounds with the same text."""
 
@@ -47,6 +68,87 @@ class LabelIds:
     def of(self, positive: bool) -> int:
         """The token of a label."""
         return self.good if positive else self.bad
+
+
+class PlainTokenizer:
+    """A tokenizer of the small models, with what scoring and sampling need of transformers' interface.
+
+    Importing transformers takes a second, which is longer than scoring a solution.
+    """
+
+    chat_template = CHATML
+
+    def __init__(self, folder: Path, core: Tokenizer, settings: Mapping[str, Any]) -> None:
+        self.name_or_path, self.backend_tokenizer = str(folder), core
+        self.eos_token_id = core.token_to_id(settings["eos_token"])
+
+    def __len__(self) -> int:
+        return self.backend_tokenizer.get_vocab_size()
+
+    @property
+    def added_tokens_decoder(self) -> dict[int, Any]:
+        """The added tokens by their ids."""
+        return self.backend_tokenizer.get_added_tokens_decoder()
+
+    def get_vocab(self) -> dict[str, int]:
+        """The ids of all tokens."""
+        return self.backend_tokenizer.get_vocab()
+
+    def convert_tokens_to_ids(self, token: str) -> int | None:
+        """The id of a token; None for an unknown one."""
+        return self.backend_tokenizer.token_to_id(token)
+
+    def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
+        """The ids of a text."""
+        return self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
+
+    def decode(self, ids: Sequence[int], skip_special_tokens: bool = False, **_: bool) -> str:
+        """The text of some ids."""
+        return self.backend_tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+
+    def apply_chat_template(
+        self, messages: Sequence[Mapping[str, str]], tokenize: bool = False, add_generation_prompt: bool = False
+    ) -> str:
+        """``CHATML`` around the messages, as a text."""
+        turns = (f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages)
+        return "".join(turns) + "<|im_start|>assistant\n" * add_generation_prompt
+
+
+def inference_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
+    """The tokenizer in ``folder`` for inference: a ``PlainTokenizer``, or else what ``load_tokenizer`` gives.
+
+    Raises ``DataError`` as ``load_tokenizer`` does.
+    """
+    try:
+        found: Any = _plain_tokenizer(folder)
+    except Exception:  # whatever is wrong with the files: the loader says it
+        found = None
+    return found or load_tokenizer(folder)
+
+
+def _plain_tokenizer(folder: Path) -> PlainTokenizer | None:
+    """The tokenizer in ``folder`` if its files say nothing else than those of the small models."""
+    from tokenizers import Tokenizer
+
+    settings = _settings(folder)
+    named = {settings[name] for name in ("eos_token", "pad_token", "unk_token")} | {*settings[_ADDITIONAL]}
+    content = read_json(folder / "tokenizer.json")
+    model, added = content["model"], content["added_tokens"]
+    places = dict(model["vocab"])
+    for token in added:
+        places.setdefault(token["content"], len(places))
+    special = {token["content"] for token in added if token.items() >= _FLAGS.items()}
+    is_plain = (
+        settings.items() >= _PLAIN.items()
+        and settings.keys() == {*_PLAIN, "eos_token", "pad_token", "unk_token", _ADDITIONAL, "model_max_length"}
+        and digest_of(content | {"added_tokens": None, "model": model | {"vocab": None, "merges": None}}) == _QWEN2
+        and all(places[token["content"]] == token["id"] for token in added)
+        and named | {*LABEL_TOKENS} <= special
+        and (folder / "chat_template.jinja").read_text(encoding="utf-8") == CHATML
+        and read_json(folder / "config.json")["model_type"] == "qwen2"
+        and not any((folder / name).exists() for name in _OTHER_FILES)
+    )
+    return PlainTokenizer(folder, Tokenizer.from_file(str(folder / "tokenizer.json")), settings) if is_plain else None
 
 
 def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
@@ -106,7 +208,7 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     settings = {name: value for name, value in _settings(folder).items() if name not in _LOCAL}
     if isinstance(settings.get("extra_special_tokens"), list):  # a dict holds names of its own
-        settings["additional_special_tokens"] = settings.pop("extra_special_tokens")
+        settings[_ADDITIONAL] = settings.pop("extra_special_tokens")
     if settings["tokenizer_class"] == "TokenizersBackend":
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
     write_json(folder / _SETTINGS, settings)

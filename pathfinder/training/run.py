@@ -19,7 +19,7 @@ from pathfinder.core.params import Train
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Known
 from pathfinder.models import folders, launch, model
-from pathfinder.models.tokens import open_tokenizer
+from pathfinder.models.tokens import load_tokenizer, open_tokenizer
 from pathfinder.training import metrics, outcome, stored, trainer
 from pathfinder.training.card import Given, Learnt
 from pathfinder.training.examples import Example, read_examples
@@ -79,7 +79,7 @@ def train(
         torch.set_num_threads(1)  # a fixed order of sums: the same bytes for any number of cores
     processes = launch.join(cpu=model.device() == "cpu")
     is_first, files = processes.is_main_process, base.files
-    tokenizer = base.tokenizer if separator is None else open_tokenizer(files)
+    tokenizer = load_tokenizer(files) if separator is None else open_tokenizer(files)
     prompter: Prompts = Prompter(tokenizer, VARIANTS[variant]) if separator is None else Separated(tokenizer, separator)
     sets, about = stored.prepared(
         progress / "examples", is_first, lambda: _examples(trees(), settings, prompter, positions(files), listed)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
@@ -10,6 +12,7 @@ from transformers import PreTrainedTokenizerFast
 from ground.io import DataError
 from pathfinder.core import prompts
 from pathfinder.models import tokens
+from tests.conftest import ROOT
 from tests.support.models import plain_tokenizer, small_model, world_tokenizer
 
 Make = Callable[[], PreTrainedTokenizerFast]
@@ -96,3 +99,74 @@ def test_a_template_that_trims_is_refused() -> None:
     tokenizer.chat_template = json.loads("\"{% for m in messages %}{{ m['content'] | trim }}\\n{% endfor %}\"")
     with pytest.raises(DataError, match="verbatim"):
         tokens.ChatFrame(tokenizer)
+
+
+DEMO = ROOT / "pathfinder/demo_model"
+TEXTS = (
+    "Tom has 57 apples, 57+ 8=65.\n\n\\boxed{65} <+> <extra>",
+    "caf\u00e9 cafe\u0301 \u6570\u5b66 <|im_end|>\x00 1234567890 \u2028 It's",
+    " \t \n\n  12) Current Step: so <-><|im_start|>assistant\n",
+)
+
+
+def test_a_plain_tokenizer_is_the_one_of_transformers() -> None:
+    loaders: tuple[Any, ...] = (tokens.inference_tokenizer, tokens.load_tokenizer)
+    own, theirs = (load(DEMO) for load in loaders)
+    assert type(own).__name__ == "PlainTokenizer"
+    assert own.backend_tokenizer.to_str() == theirs.backend_tokenizer.to_str()
+    assert (own.name_or_path, own.chat_template) == (theirs.name_or_path, theirs.chat_template)
+    assert (own.eos_token_id, len(own), own.get_vocab()) == (theirs.eos_token_id, len(theirs), theirs.get_vocab())
+    assert repr(own.added_tokens_decoder) == repr(theirs.added_tokens_decoder)
+    assert tokens.special_strings(own) == tokens.special_strings(theirs)
+    assert tokens.label_ids(own) == tokens.label_ids(theirs)
+    for text in TEXTS:
+        ids = own.encode(text, add_special_tokens=False)
+        assert ids == theirs.encode(text, add_special_tokens=False)
+        for skip in (True, False):
+            more = {"skip_special_tokens": skip, "clean_up_tokenization_spaces": False}
+            assert own.decode(ids, **more) == theirs.decode(ids, **more)
+        turns = [
+            {"role": "system", "content": text},
+            {"role": "user", "content": "a"},
+            {"role": "x", "content": "{{b}}"},
+        ]
+        for prompt in (True, False):
+            more = {"tokenize": False, "add_generation_prompt": prompt}
+            assert own.apply_chat_template(turns, **more) == theirs.apply_chat_template(turns, **more)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("chat_template.jinja", "{% for", "{{ bos_token }}{% for"),
+        ("config.json", '"model_type": "qwen2"', '"model_type": "llama"'),
+        ("tokenizer_config.json", '"add_prefix_space": null', '"add_prefix_space": true'),
+        ("tokenizer_config.json", '"bos_token": null', '"bos_token": "<|im_start|>"'),
+        ("tokenizer_config.json", '"Qwen2Tokenizer"', '"PreTrainedTokenizerFast"'),
+        ("tokenizer_config.json", '"model_max_length"', '"split_special_tokens": true, "model_max_length"'),
+        ("tokenizer_config.json", '"eos_token": "<|im_end|>"', '"eos_token": "the"'),
+        ("tokenizer.json", '"type": "NFC"', '"type": "NFKC"'),
+        ("tokenizer.json", '"truncation": null', '"truncation": 3'),
+        ("tokenizer.json", '"special": true', '"special": false'),
+        ("vocab.json", "", "{}"),
+    ],
+)
+def test_a_folder_that_says_more_is_left_to_transformers(file: str, old: str, new: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(DEMO, tmp_path / "model"))
+    assert isinstance(tokens.inference_tokenizer(folder), tokens.PlainTokenizer)
+    path = folder / file
+    text = path.read_text() if path.exists() else ""
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    assert tokens._plain_tokenizer(folder) is None
+
+
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "config.json", "chat_template.jinja"])
+def test_broken_files_of_a_tokenizer_are_left_to_transformers(file: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(DEMO, tmp_path / "model"))
+    (folder / file).write_text("[")
+    with pytest.raises(DataError) as wanted:
+        tokens.ChatFrame(tokens.load_tokenizer(folder))
+    with pytest.raises(DataError) as found:
+        tokens.ChatFrame(tokens.inference_tokenizer(folder))
+    assert str(found.value) == str(wanted.value)
