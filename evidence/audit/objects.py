@@ -15,10 +15,10 @@ from ground.io import DataError
 
 
 class Objects:
-    """The objects of one store that is a folder on this machine."""
+    """The objects of one store that are on this machine."""
 
-    def __init__(self, store: Store, folder: Path, root: Path) -> None:
-        self.store, self.folder, self.root = store, folder, root
+    def __init__(self, store: Store, root: Path) -> None:
+        self.store, self.folder, self.root = store, store.here(root), root
         self._damage = cache(self._read)
 
     def damaged(self, md5: str, path: str) -> tuple[Finding, ...]:

@@ -55,6 +55,10 @@ class Store:
     is_default: bool = False
     endpoint: str = ""
 
+    def here(self, root: Path) -> Path:
+        """The folder on this machine with what runs published: the store itself, or the copies of a far one."""
+        return self.folder or root / EVIDENCE / self.name
+
     def opened(self) -> sources.Store:
         """The objects, by key; raises ``DataError`` for a kind of store that only DVC knows."""
         return sources.open_store(str(self.folder or self.address.rstrip("/")), self.endpoint)

@@ -40,10 +40,10 @@ class Guard:
     def __init__(self, root: Path, keys: Iterable[Path] = ()) -> None:
         self.root, self.remote = root, remote_of(root)
         self.keys = trusted_keys(root, keys)
-        self.store, self.folder = self.remote.opened(), self.remote.folder or mirror.folder_of(root, self.remote)
+        self.store = self.remote.opened()
         if self.remote.folder is None and (found := mirror.refresh(root, self.remote, self.store).findings):
             raise DataError(f"{found[0].where}: {found[0].message}; nothing is taken from the remote")
-        self.published = Published(root, Objects(self.remote, self.folder, root), self.keys)
+        self.published = Published(root, Objects(self.remote, root), self.keys)
         self.entries = self._verified()
         sha256 = {md5: sha256 for md5, (_, sha256) in recorded_files(self.published.records).items()}
         self.fetcher = Fetcher(root, self.store, sha256)

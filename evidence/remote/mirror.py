@@ -12,7 +12,7 @@ from pathlib import Path
 
 from evidence.audit.findings import Finding
 from evidence.dvc import stores
-from evidence.dvc.stores import EVIDENCE, FOLDER
+from evidence.dvc.stores import FOLDER
 from ground.hashing import md5_of
 from ground.io import DataError, write_bytes
 from ground.remote import READERS, Listed, Store
@@ -49,17 +49,12 @@ def fetch(root: Path) -> list[str]:
     return lines
 
 
-def folder_of(root: Path, remote: stores.Store) -> Path:
-    """The folder with the copies of a remote."""
-    return root / EVIDENCE / remote.name
-
-
 def refresh(root: Path, remote: stores.Store, store: Store) -> Mirrored:
     """Copy what is new in a remote, and compare what was copied earlier with the remote's listing.
 
     Raises ``DataError`` if a key leaves the folder of the copies.
     """
-    folder = folder_of(root, remote)
+    folder = remote.here(root)
     found = [*store.listed(f"{FOLDER}/"), *store.listed(RUNS)]
     listed = {item.key: item for item in found if item.key.startswith((*_KINDS, RUNS))}
     for key in listed:

@@ -50,8 +50,7 @@ def heads(root: Path) -> tuple[Head | None, dict[str, Head]]:
     lines = (root / LEDGER).read_bytes().splitlines(keepends=True) if (root / LEDGER).is_file() else []
     logs = {}
     for store in (store for store in stores(root) if store.name != "cache"):
-        folder = store.folder or mirror.folder_of(root, store)
-        if entries := sorted((folder / FOLDER).glob("log/[!.]*.json")):
+        if entries := sorted((store.here(root) / FOLDER).glob("log/[!.]*.json")):
             logs[store.name] = Head(number=len(entries), sha256=head_of([entries[-1].read_bytes()]))
     return Head(number=len(lines), sha256=head_of(lines)) if lines else None, logs
 

@@ -192,21 +192,20 @@ class _Checker:
         self.strict, self.keys, self.testimony = strict, keys, testimony
         self.workspace = Workspace(root)
         self.stores, self.remote = stores(root), remote
-        here = [(store, store.folder) for store in self.stores if store.folder is not None]
-        far = [(store, mirror.folder_of(root, store)) for store in self.stores if store.folder is None]
-        refuse_pipes(folder for _, folder in here)
-        self.opened = {store.name: store.opened() for store, _ in far} if remote != "no" else {}
-        refreshed = [mirror.refresh(root, store, self.opened[store.name]) for store, _ in far if self.opened]
+        near, far = ([each for each in self.stores if bool(each.folder) is is_near] for is_near in (True, False))
+        refuse_pipes(store.here(root) for store in near)
+        self.opened = {store.name: store.opened() for store in far} if remote != "no" else {}
+        refreshed = [mirror.refresh(root, store, self.opened[store.name]) for store in far if self.opened]
         self.changed = [finding for mirrored in refreshed for finding in mirrored.findings]
-        copies = [(store, folder) for store, folder in far if folder.is_dir()]
-        self.objects = [Objects(store, folder, root) for store, folder in [*here, *copies]]
+        present = [store for store in self.stores if store.here(root).is_dir()]
+        self.objects = [Objects(store, root) for store in self.stores if store in near or store in present]
         self.published = [Published(root, each, keys) for each in self.objects if each.store.name != "cache"]
         kind = {"no": "evidence of remote {}", "quick": "remote {} (listing)", "full": "remote {}"}[remote]
-        self.read = ["workspace", *(_title(store) for store, folder in here if folder.is_dir())]
-        self.read += [kind.format(store.name) for store, _ in (copies if remote == "no" else far)]
+        self.read = ["workspace", *(_title(store) for store in near if store in present)]
+        self.read += [kind.format(store.name) for store in far if self.opened or store in present]
         self.read += [f"witness {testimony}"] if testimony else []
-        self.not_read = [f"{_title(store)} (no folder {folder})" for store, folder in here if not folder.is_dir()]
-        self.not_read += [f"{_title(store)} ({store.address})" for store, _ in far if remote == "no"]
+        self.not_read = [f"{_title(store)} (no folder {store.folder})" for store in near if store not in present]
+        self.not_read += [f"{_title(store)} ({store.address})" for store in far if not self.opened]
         self.records: dict[str, list[Record]] = {}
         self.signers: dict[str, list[str]] = {}
         """The trusted keys that signed the record of each stage that has one."""
