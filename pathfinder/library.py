@@ -11,7 +11,6 @@ import torch
 from ground.io import DataError
 from pathfinder.baselines.named import named
 from pathfinder.baselines.opening import method_of
-from pathfinder.baselines.scorer import BaselineScorer
 from pathfinder.core.steps import PRM as Scores
 from pathfinder.core.steps import Solution
 from pathfinder.prm.opening import CHECKPOINTS
@@ -67,6 +66,8 @@ class PRM:
         if (method := method_of(found.system, Mode(mode))) is None:
             scorer = Scorer(found.model, preset, found.dtype, mode=Mode(mode), where=where)
         else:
+            from pathfinder.baselines.scorer import BaselineScorer  # its models take seconds to import
+
             scorer = BaselineScorer(found.model, method, found.dtype, where=where)
         found.warn()
         return cls(scorer)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -225,3 +227,12 @@ def test_the_page_s_examples_run(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("1) buys 4, so 3 + 4 = 8 apples. 0.")
     assert len(lines) == 4
+
+
+def test_the_shipped_model_scores_without_transformers() -> None:
+    code = (
+        "import sys; from pathfinder import PRM; found = PRM.load('pathfinder/demo_model').score('1 + 1?', ['3']); "
+        "print(found.scored, 'torch' in sys.modules, {'transformers', 'pandas', 'scipy'} & {*sys.modules})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "True True set()\n"
