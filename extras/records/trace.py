@@ -116,8 +116,10 @@ def _without_id(rows: list[dict[str, Any]] | None) -> Any:
 
 
 def _truth(problem: str, prefix: Sequence[str], step: str) -> Any:
-    from world.truth import verdict_of  # takes half a second to load
-
+    try:
+        from world.truth import verdict_of  # takes half a second to load
+    except ModuleNotFoundError:
+        return "unknown: the world's maker is a part of the repository, not of the package"
     verdict = verdict_of(problem, prefix, step)
     if verdict is None:
         return "unknown: the problem is not from the generated world, or the step is outside its grammar"

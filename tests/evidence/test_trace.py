@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from extras.cli import lineage as audit
-from extras.records.trace import trace_record
+from extras.records.trace import _truth, trace_record
 from extras.records.upstream_line import parse_identity
 from ground.io import DataError, sha256_file, write_json, write_jsonl, write_parquet
 from ground.show import as_text
@@ -382,3 +383,9 @@ def test_one_of_a_million_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         pl.read_parquet(path).to_dicts()
     whole = time.perf_counter() - start
     print(f"\none record of 1,000,000: {one:.2f} s; the tables read whole: {whole:.2f} s; ratio {whole / one:.0f}")
+
+
+def test_an_installed_package_without_the_world_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "world.truth", None)
+    told = _truth("A problem.", [], "A step.")
+    assert told == "unknown: the world's maker is a part of the repository, not of the package"
