@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from evidence.dvc.lock import LOCK
+from evidence.remote.published import SENT, remember
 from flows.dvc import Cancelled, Dvc, DvcError
 from flows.storage import REMOTE, configure, describe, preflight
 from flows.transfer import FOLDER, Transfer
@@ -149,8 +150,6 @@ def test_a_store_that_is_away_is_waited_for_and_named(finished: Project, monkeyp
 def test_a_run_says_where_results_go_and_where_they_went(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(REMOTE, raising=False)
     assert describe(tmp_path, "here") == f"results go to here ({REMOTE} is not set)"
-    sent = tmp_path / ".pathfinder/pushed.json"
-    sent.parent.mkdir()
-    sent.write_text('{"s3://team/runs": "1", "here": "2"}')
-    monkeypatch.setattr("evidence.remote.publication.SENT", sent.relative_to(tmp_path))
+    for address in ("s3://team/runs", "here"):
+        remember(tmp_path, SENT, address, "0" * 64)
     assert describe(tmp_path, "here").endswith("; earlier runs here sent theirs to s3://team/runs")
