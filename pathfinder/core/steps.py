@@ -174,8 +174,9 @@ class Known:
         """A sentence for readers; empty without words."""
         names = [word for word in sorted(self.words) if len(word) > 3 and word.isalpha()]
         some = ", ".join(word[:20] for word in names[:: len(names) // _NAMED or 1][:_NAMED])
-        about = f"{len(self.words)} words and signs (such as {some}) and numbers up to {self.largest}"
-        return f"The model learnt from texts of {about}; scores of other texts mean little." if some else ""
+        trained = f"This model was trained on {len(self.words)} words and symbols (such as {some})"
+        numbers = f"and on numbers up to {self.largest}"
+        return f"{trained} {numbers}. Do not rely on its scores for other texts." if some else ""
 
     def unlike(self, solution: Solution) -> tuple[str, ...]:
         """How a solution differs from everything that the model learnt from, in words; empty if nothing was found."""

@@ -127,7 +127,7 @@ def inference_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 
 
 def _plain_tokenizer(folder: Path) -> PlainTokenizer | None:
-    """The tokenizer in ``folder`` if its files say nothing else than those of the small models."""
+    """The tokenizer in ``folder``; None unless its files have exactly the settings of the small models."""
     from tokenizers import Tokenizer
 
     settings = _settings(folder)

@@ -93,8 +93,8 @@ def test_words_signs_and_numbers_that_were_not_learnt_are_named() -> None:
 
 def test_what_is_known_is_told_beforehand() -> None:
     few = Known.of(["Tom has 3 <b>apples</b>, Tom eats 12 more."])
-    told = "The model learnt from texts of 11 words and signs (such as apples, eats, more) and numbers up to 12; "
-    assert str(few) == f"{told}scores of other texts mean little."
+    trained = "This model was trained on 11 words and symbols (such as apples, eats, more) and on numbers up to 12."
+    assert str(few) == f"{trained} Do not rely on its scores for other texts."
     assert str(Known()) == str(Known(frozenset("<>"), 3)) == ""
 
 

@@ -327,9 +327,7 @@ def test_the_command_serves_and_refuses_a_taken_port() -> None:
                     time.sleep(0.1)
             (scored,) = httpx.post(f"{found}v1/score", json=ONE, timeout=60).json()["solutions"]
             assert scored["unlike"] == ["unknown words or signs: <, >, _, end, extra and 3 more"]
-            assert (
-                "<p>The model learnt from texts of 119 words and signs (such as about, cakes, " in httpx.get(found).text
-            )
+            assert "<p>This model was trained on 119 words and symbols (such as about, cakes, " in httpx.get(found).text
             page = httpx.post(found, data={"problem": PROBLEM, "steps": STEPS[0]}, timeout=60).text
             assert "unlike all that the model learnt from (unknown words or signs: &lt;, &gt;, _, " in page
         finally:
