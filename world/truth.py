@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -83,8 +84,8 @@ def _rate(rows: pl.DataFrame, report: Report, part: pl.Expr, whole: pl.Expr) -> 
     if not wholes.sum():
         return Rate(value=None, interval=None)
 
-    def percent(taken: Indices) -> float:
-        return 100 * float(parts[taken].sum()) / max(1.0, float(wholes[taken].sum()))
+    def percent(taken: Indices) -> Any:
+        return 100 * parts[taken].sum(-1, dtype=float) / np.maximum(1.0, wholes[taken].sum(-1, dtype=float))
 
     bounds = interval(len(parts), percent, report.bootstrap_samples, report.confidence, report.seed)
-    return Rate(value=percent(np.arange(len(parts))), interval=list(bounds))
+    return Rate(value=float(percent(np.arange(len(parts)))), interval=list(bounds))

@@ -6,7 +6,7 @@ input is the paper's: its model, its rule, and as many items as its benchmark ha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -194,21 +194,13 @@ def _prmbench(evaluation: PRMBenchEvaluation, answers: Sequence[Any], subsets: b
     for part, classes in parts.items() if subsets else ():
         mine = [item for item in items if item.classification in classes]
         counts = np.stack([prmbench.step_counts(i, (labels[i.idx] or ())[: len(i.steps)]) for i in mine])
-        codes = np.array([classes.index(item.classification) for item in mine])
+        by_class = {name: counts * np.array([[item.classification == name] for item in mine]) for name in classes}
 
-        def score(
-            rows: npt.NDArray[np.int64],
-            part: str = part,
-            classes: tuple[str, ...] = classes,
-            counts: prmbench.Counts = counts,
-            codes: npt.NDArray[np.int64] = codes,
-        ) -> float:
-            drawn = {name: counts[rows[codes[rows] == code]].sum(0) for code, name in enumerate(classes)}
-            found = prmbench.scores(drawn)
-            return float((found["categories"] | found["classes"])[part])
+        def score(rows: npt.NDArray[np.int64], by_class: Mapping[str, prmbench.Counts] = by_class) -> Any:
+            return np.mean([prmbench.score(name, own[rows].sum(-2)) for name, own in by_class.items()], axis=0)
 
         interval = reported_interval(score, [item.classification for item in mine], INTERVALS)
-        yield _Found(part, "PRMScore", len(mine), score(np.arange(len(mine))), interval, sizes)
+        yield _Found(part, "PRMScore", len(mine), float(score(np.arange(len(mine)))), interval, sizes)
 
 
 def _accuracy(subset: str, sets: Sequence[str], values: Sequence[float]) -> _Found:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pathfinder.benchmarks.bootstrap import reported_interval
+from pathfinder.benchmarks.bootstrap import Indices, reported_interval, sums
 from pathfinder.core.params import Report
 
 
@@ -18,12 +18,11 @@ def by_set(sets: Sequence[str], values: Sequence[float], report: Report) -> tupl
     groups = np.array([names.index(name) for name in sets], dtype=np.int64)
     shares = np.asarray(values, dtype=np.float64)
 
-    def means(rows: npt.NDArray[np.int64] | slice) -> npt.NDArray[np.float64]:
-        sums = np.bincount(groups[rows], weights=shares[rows], minlength=len(names))
-        return np.asarray(100 * sums / np.bincount(groups[rows], minlength=len(names)), dtype=np.float64)
+    def means(rows: Indices) -> npt.NDArray[np.float64]:
+        return 100 * sums(rows, groups, len(names), shares) / sums(rows, groups, len(names))
 
-    bounds = reported_interval(lambda rows: float(means(rows).mean()), sets, report)
-    found = means(slice(None))
+    bounds = reported_interval(lambda rows: means(rows).mean(-1), sets, report)
+    found = means(np.arange(len(sets)))
     return dict(zip(names, found.tolist(), strict=True)), float(found.mean()), bounds
 
 

@@ -8,21 +8,23 @@ Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. ``d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtr, stdtrit
 
 from pathfinder.core.params import Report
 
 Indices = NDArray[np.int64]
-Statistic = Callable[[Indices], float]
-"""Takes the indices of problems, repeats included, and returns a finite number."""
+Statistic = Callable[[Indices], Any]
+"""Takes indices of problems (…, n), repeats included, and returns a finite number for each row: float64 (…)."""
 Replicates = NDArray[np.float64]
 """A statistic on all problems, then on every resample; with several seeds, one row per seed."""
+_AT_ONCE = 2**20
+"""Indices that a statistic gets at once, which limits its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,28 +54,37 @@ class Spread:
         return Spread(self.variance * sum(1 / count for count in seeds), self.freedom)
 
 
-def resamples(n: int, samples: int, seed: int, strata: Sequence[str] | None = None) -> Iterator[Indices]:
-    """Yield ``samples`` index arrays, int64 (n,), drawn with replacement within each stratum.
+def resamples(n: int, samples: int, seed: int, strata: Sequence[str] | None = None) -> Indices:
+    """Indices drawn with replacement within each stratum, int64 (samples, n).
 
     ``strata`` (one name per problem) keeps the size of each benchmark subset in every resample. Raises ``ValueError``
     if their number is not ``n``.
     """
     if strata is not None and len(strata) != n:
         raise ValueError(f"{len(strata)} strata for {n} problems; give one name per problem")
-    yield from _drawn(n, samples, seed, None if strata is None else tuple(strata))
+    return _drawn(n, samples, seed, ("",) * n if strata is None else tuple(strata))
 
 
 @lru_cache(maxsize=1)  # a stage computes many intervals over the same problems: 100 MB for all of PRMBench
-def _drawn(n: int, samples: int, seed: int, strata: tuple[str, ...] | None) -> tuple[Indices, ...]:
+def _drawn(n: int, samples: int, seed: int, strata: tuple[str, ...]) -> Indices:
+    names, stratum = np.unique(strata, return_inverse=True)
+    order, sizes = np.argsort(stratum, kind="stable"), np.bincount(stratum, minlength=len(names))
+    firsts, within = np.repeat(np.cumsum(sizes) - sizes, sizes), np.repeat(sizes, sizes)
     rng = np.random.Generator(np.random.Philox(seed))
-    if strata is None:
-        return tuple(rng.integers(0, n, size=n, dtype=np.int64) for _ in range(samples))
-    names = np.asarray(strata)
-    groups = [np.flatnonzero(names == name) for name in sorted(set(strata))]
-    return tuple(
-        np.concatenate([group[rng.integers(0, len(group), size=len(group))] for group in groups])
-        for _ in range(samples)
-    )
+    drawn: Indices = order[firsts + rng.integers(0, within, size=(samples, n))]
+    return drawn
+
+
+def sums(rows: Indices, groups: Indices, count: int, values: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """The sums of ``values`` (n,), or the numbers of problems, by group over rows of indices (…, n): (…, count).
+
+    ``groups`` is int64 (n,), below ``count``.
+    """
+    flat = rows.reshape(-1, rows.shape[-1])
+    places = groups[flat] + count * np.arange(len(flat))[:, None]
+    weights = None if values is None else values[flat].ravel()
+    found = np.bincount(places.ravel(), weights, minlength=count * len(flat))
+    return found.reshape(*rows.shape[:-1], count).astype(np.float64, copy=False)
 
 
 def replicate(
@@ -88,9 +99,10 @@ def replicate(
         raise ValueError(f"a bootstrap needs at least one problem and one resample, not {n} and {samples}")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; expected a share between 0 and 1")
-    values = [statistic(np.arange(n, dtype=np.int64))]
-    values += [statistic(rows) for rows in resamples(n, samples, seed, strata)]
-    return np.asarray(values, dtype=np.float64)
+    drawn, step = resamples(n, samples, seed, strata), -(-_AT_ONCE // n)
+    parts = (drawn[start : start + step] for start in range(0, samples, step))
+    values = [np.atleast_1d(statistic(rows)) for rows in (np.arange(n), *parts)]
+    return np.concatenate(values).astype(np.float64)
 
 
 def interval(
@@ -118,7 +130,7 @@ def reported_interval(statistic: Statistic, strata: Sequence[str], report: Repor
 def mean_interval(values: Sequence[float], samples: int, confidence: float, seed: int) -> tuple[float, float]:
     """``interval`` of a plain mean of one value per problem."""
     numbers = np.asarray(values, dtype=np.float64)
-    return interval(len(numbers), lambda rows: float(numbers[rows].mean()), samples, confidence, seed)
+    return interval(len(numbers), lambda rows: numbers[rows].mean(-1), samples, confidence, seed)
 
 
 def pooled(systems: Iterable[Replicates]) -> Spread | None:
@@ -154,6 +166,8 @@ def estimate(parts: Sequence[Replicates], confidence: float, between: Spread | N
     error = math.sqrt(float(resampled.var()) + sum(spread.variance for spread in spreads))
     if not spreads or error == 0:
         return Estimate(value, low, high, p)
+    from scipy.special import stdtr, stdtrit  # takes .3 seconds, which scoring stages can do without
+
     freedom = error**4 / max(sum(spread.variance**2 / spread.freedom for spread in spreads), 1e-12 * error**4)
     half = error * float(stdtrit(freedom, (1 + confidence) / 2))
     return Estimate(value, value - half, value + half, 2 * float(stdtr(freedom, -abs(value) / error)))

@@ -159,14 +159,14 @@ def evaluate(
 
 def scores(counts: Mapping[str, Counts], preset: GradingPreset = "repaired") -> dict[str, Any]:
     """The table's row in percent from the counts per class. A category without one of its classes is left out."""
-    classes = {name: 100 * _score(name, counts[name], preset) for name in CLASSES if name in counts}
+    classes = {name: float(score(name, counts[name], preset)) for name in CLASSES if name in counts}
     categories = {
         name: sum(classes[c] for c in members) / len(members)
         for name, members in CATEGORIES.items()
         if all(c in classes for c in members)
     }
     pooled = sum((counts[name] for name in classes), _NOTHING)
-    return {"classes": classes, "categories": categories, "overall": 100 * _score("", pooled, preset)}
+    return {"classes": classes, "categories": categories, "overall": float(score("", pooled, preset))}
 
 
 def with_interval(
@@ -175,11 +175,8 @@ def with_interval(
     """``evaluate`` (repaired) and the bootstrap ``interval`` of ``overall``, by solution within each class."""
     mine = [item for item in items if item.classification != CORRECT]
     counts = np.stack([step_counts(item, _used(item, predictions.get(item.idx) or (), "repaired")) for item in mine])
-
-    def overall(rows: npt.NDArray[np.int64]) -> float:
-        return 100 * _score("", counts[rows].sum(0), "repaired")
-
-    bounds = reported_interval(overall, [item.classification for item in mine], report)
+    classes = [item.classification for item in mine]
+    bounds = reported_interval(lambda rows: score("", counts[rows].sum(-2)), classes, report)
     return evaluate(items, predictions) | {"interval": bounds}
 
 
@@ -204,16 +201,19 @@ def _used(item: PRMBenchItem, labels: Labels, preset: GradingPreset) -> list[boo
     return given if preset == "official" else given[: len(item.steps)]
 
 
-def _score(name: str, counts: Counts, preset: GradingPreset) -> float:
-    tp, fp, tn, fn = (int(x) for x in counts)
+def score(name: str, counts: Counts, preset: GradingPreset = "repaired") -> Any:
+    """The score of class ``name`` ("": all classes) in percent, float64 (…), from its counts (…, 4).
+
+    Preset ``official`` takes the counts of one system only: (4,).
+    """
+    tp, fp, tn, fn = np.moveaxis(counts, -1, 0)
     positive, negative = _f1(tp, fp, fn, preset), _f1(tn, fn, fp, preset)
-    return positive if name == "multi_solutions" else 0.5 * positive + 0.5 * negative
+    return 100 * (positive if name == "multi_solutions" else 0.5 * positive + 0.5 * negative)
 
 
-def _f1(hits: int, false: int, missed: int, preset: GradingPreset) -> float:
+def _f1(hits: Any, false: Any, missed: Any, preset: GradingPreset) -> Any:
     if preset == "repaired":
-        total = 2 * hits + false + missed
-        return 2 * hits / total if total else 0.0
+        return 2 * hits / np.maximum(2 * hits + false + missed, 1)
     precision, recall = _share(hits, hits + false, -1.0), _share(hits, hits + missed, -1.0)
     return 2 * precision * recall / (precision + recall) if precision + recall != 0 else -1.0
 
@@ -230,10 +230,10 @@ def _details(tally: Tally, preset: GradingPreset) -> dict[str, Any]:
     return means | {
         "precision": _share(tp, tp + fp, missing),
         "recall": _share(tp, tp + fn, missing),
-        "f1": _f1(tp, fp, fn, preset),
+        "f1": float(_f1(tp, fp, fn, preset)),
         "negative_precision": _share(tn, tn + fn, missing),
         "negative_recall": _share(tn, tn + fp, missing),
-        "negative_f1": _f1(tn, fn, fp, preset),
+        "negative_f1": float(_f1(tn, fn, fp, preset)),
         "TP": tp,
         "FP": fp,
         "TN": tn,

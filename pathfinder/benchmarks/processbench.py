@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pathfinder.benchmarks.bootstrap import reported_interval
+from pathfinder.benchmarks.bootstrap import reported_interval, sums
 from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import SUBSETS, ProcessBenchItem
 from pathfinder.core.params import Report
@@ -51,18 +51,21 @@ class Table:
             np.array([predictions.get(item.key) == item.label for item in items], dtype=np.bool_),
         )
 
-    def accuracies(self, rows: npt.NDArray[np.int64] | slice = slice(None)) -> Floats:
-        """Shape (2, subsets), percent: accuracy with an error, accuracy without; NaN over no item."""
-        subset, wrong, hit = self.subset[rows], self.wrong[rows], self.hit[rows]
-        groups = subset + len(self.subsets) * ~wrong
-        count = np.bincount(groups, minlength=2 * len(self.subsets))
-        hits = np.bincount(groups, weights=hit, minlength=2 * len(self.subsets))
-        with np.errstate(invalid="ignore"):
-            return np.asarray(hits / count * 100, dtype=np.float64).reshape(2, -1)
+    def accuracies(self, rows: npt.NDArray[np.int64] | None = None) -> Floats:
+        """Shape (2, …, subsets), percent, of ``rows`` (…, n): accuracy with an error, accuracy without.
 
-    def mean_f1(self, rows: npt.NDArray[np.int64]) -> float:
-        """Mean F1 over the subsets, percent; degenerate cases count as 0."""
-        return float(f1_of(np.nan_to_num(self.accuracies(rows))).mean())
+        NaN over no item. Without ``rows``, all items count.
+        """
+        rows, groups = np.arange(len(self.hit)) if rows is None else rows, 2 * len(self.subsets)
+        group = self.subset + len(self.subsets) * ~self.wrong
+        with np.errstate(invalid="ignore"):
+            share = sums(rows, group, groups, self.hit.astype(np.float64)) / sums(rows, group, groups) * 100
+        return np.stack(np.split(share, 2, axis=-1))
+
+    def mean_f1(self, rows: npt.NDArray[np.int64]) -> Floats:
+        """Mean F1 over the subsets, percent, of each row of ``rows`` (…, n); degenerate cases count as 0."""
+        means: Floats = f1_of(np.nan_to_num(self.accuracies(rows))).mean(-1)
+        return means
 
 
 def subsets_of(items: Sequence[ProcessBenchItem]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pathfinder.benchmarks import prmbench, processbench
-from pathfinder.benchmarks.bootstrap import Estimate, Indices, Spread, Statistic, estimate, replicate
+from pathfinder.benchmarks.bootstrap import Estimate, Indices, Spread, Statistic, estimate, replicate, sums
 from pathfinder.benchmarks.readers import CORRECT, PRMBenchItem, ProcessBenchItem
 from pathfinder.core.params import Report
 from pathfinder.core.readings import are_comparable
@@ -92,11 +92,8 @@ def on_prmbench(items: Sequence[PRMBenchItem], rows: Iterable[Row]) -> Measured:
     labels = [prmbench.labels_of(item.idx, found[item.idx], item.classification) or [] for item in mine]
     pairs = zip(mine, labels, strict=True)
     counts = np.array([prmbench.step_counts(item, given[: len(item.steps)]) for item, given in pairs])
-
-    def overall(taken: Indices) -> float:
-        return float(prmbench.scores({"counterfactual": counts[taken].sum(0)})["overall"])
-
-    return Measured(tuple(item.idx for item in mine), tuple(item.classification for item in mine), overall)
+    keys, strata = tuple(item.idx for item in mine), tuple(item.classification for item in mine)
+    return Measured(keys, strata, lambda taken: prmbench.score("", counts[taken].sum(-2)))
 
 
 def on_search(rows: Sequence[Row], figure: str = "correct") -> Measured:
@@ -106,9 +103,9 @@ def on_search(rows: Sequence[Row], figure: str = "correct") -> Measured:
     names = sorted(set(strata))
     groups = np.array([names.index(name) for name in strata], dtype=np.int64)
 
-    def average(taken: Indices) -> float:
-        sums = np.bincount(groups[taken], weights=values[taken], minlength=len(names))
-        return 100 * float((sums / np.bincount(groups[taken], minlength=len(names))).mean())
+    def average(taken: Indices) -> npt.NDArray[np.float64]:
+        found = sums(taken, groups, len(names), values) / sums(taken, groups, len(names))
+        return 100 * np.asarray(found.mean(-1))
 
     return Measured(tuple(f"{row['set']}/{row['id']}" for row in rows), strata, average)
 

@@ -13,6 +13,7 @@ from pathfinder.benchmarks.bootstrap import (
     replicate,
     reported_interval,
     resamples,
+    sums,
 )
 from pathfinder.core.params import Report
 
@@ -43,7 +44,7 @@ def test_the_same_seed_gives_the_same_interval_and_another_seed_another() -> Non
     assert mean_interval(values, 500, 0.95, 3) == mean_interval(values, 500, 0.95, 3)
     assert mean_interval(values, 500, 0.95, 3) != mean_interval(values, 500, 0.95, 4)
     assert len(list(resamples(50, 7, 3))) == 7
-    values_of_all = replicate(50, lambda rows: float(rows.sum()), 7, 0.95, 3)
+    values_of_all = replicate(50, lambda rows: rows.sum(-1), 7, 0.95, 3)
     assert (len(values_of_all), values_of_all[0]) == (8, sum(range(50)))
 
 
@@ -54,12 +55,34 @@ def test_strata_keep_their_sizes() -> None:
         assert (rows >= 3).sum() == 9
 
 
+def test_a_statistic_gets_many_resamples_at_once_and_its_values_are_those_of_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Sums by group are added in the order of the problems, and resamples that do not fit come in parts."""
+    rng = np.random.default_rng(3)
+    groups, values = rng.integers(0, 3, 40), rng.normal(size=40)
+    shapes = []
+
+    def statistic(rows: np.ndarray) -> np.ndarray:
+        shapes.append(rows.shape)
+        return np.asarray((sums(rows, groups, 3, values) / sums(rows, groups, 3)).mean(-1))
+
+    strata = [f"{group}" for group in groups]
+    whole = replicate(40, statistic, 50, 0.95, 3, strata)
+    assert shapes == [(40,), (50, 40)]
+    alone = [np.bincount(groups[r], values[r]) / np.bincount(groups[r]) for r in resamples(40, 50, 3, strata)]
+    assert whole[1:].tolist() == [float(found.mean()) for found in alone]
+    monkeypatch.setattr("pathfinder.benchmarks.bootstrap._AT_ONCE", 20 * 40)
+    assert replicate(40, statistic, 50, 0.95, 3, strata).tolist() == whole.tolist()
+    assert shapes[-3:] == [(20, 40), (20, 40), (10, 40)]
+
+
 def test_pairing_sees_a_small_steady_difference_that_two_intervals_hide() -> None:
     rng = np.random.default_rng(0)
     base = rng.normal(50, 20, size=200)
     better = base + 1 + rng.normal(0, 0.5, size=200)
-    left = replicate(200, lambda rows: float(better[rows].mean()), 1000, 0.95, 5)
-    right = replicate(200, lambda rows: float(base[rows].mean()), 1000, 0.95, 5)
+    left = replicate(200, lambda rows: better[rows].mean(-1), 1000, 0.95, 5)
+    right = replicate(200, lambda rows: base[rows].mean(-1), 1000, 0.95, 5)
     found = estimate([(left - right)[None]], 0.95)
     assert found.is_clear
     assert 0.8 < found.low < found.value < found.high < 1.2
@@ -82,7 +105,7 @@ def test_one_seed_by_hand() -> None:
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_the_interval_whose_confidence_is_one_minus_p_touches_zero(sign: int) -> None:
-    problems = replicate(100, lambda r: float(r.mean() - 48), 400, 0.95, 2)
+    problems = replicate(100, lambda r: r.mean(-1) - 48, 400, 0.95, 2)
     parts = [sign * (problems + np.array([[-1.5], [1.0], [0.5]]))]
     p = estimate(parts, 0.95).p
     touching = estimate(parts, 1 - p)
@@ -105,16 +128,14 @@ def test_freedom_follows_satterthwaite() -> None:
 def test_the_reported_interval_takes_its_parameters_from_the_report() -> None:
     strata = ["a"] * 20 + ["b"] * 30
 
-    def statistic(rows: np.ndarray) -> float:
-        return float(rows.mean())
-
     report = Report(bootstrap_samples=50, seed=3)
-    assert reported_interval(statistic, strata, report) == list(interval(50, statistic, 50, 0.95, 3, strata=strata))
+    found = reported_interval(lambda rows: rows.mean(-1), strata, report)
+    assert found == list(interval(50, lambda rows: rows.mean(-1), 50, 0.95, 3, strata=strata))
 
 
 def test_no_difference_is_not_clear() -> None:
     values = np.arange(30, dtype=float)
-    one = replicate(30, lambda r: float(values[r].mean()), 100, 0.95, 5)
+    one = replicate(30, lambda r: values[r].mean(-1), 100, 0.95, 5)
     for seeds in (1, 3):
         found = estimate([np.stack([one - one] * seeds)], 0.95)
         assert (found.value, found.low, found.high, found.p, found.is_clear) == (0, 0, 0, 1, False)
@@ -122,7 +143,7 @@ def test_no_difference_is_not_clear() -> None:
 
 def test_seeds_that_agree_leave_the_spread_of_problems_and_seeds_that_differ_widen_it() -> None:
     values = np.random.default_rng(1).normal(50, 10, size=300)
-    one = replicate(300, lambda r: float(values[r].mean()), 2000, 0.95, 5)
+    one = replicate(300, lambda r: values[r].mean(-1), 2000, 0.95, 5)
     single, same = (estimate([np.stack([one] * seeds)], 0.95) for seeds in (1, 5))
     assert same.value == pytest.approx(single.value)
     assert same.high - same.low == pytest.approx(single.high - single.low, rel=0.05)
@@ -146,7 +167,7 @@ def test_unpaired_seeds_are_two_parts_and_pairing_removes_what_seeds_share() -> 
 
 
 def test_a_system_with_one_seed_varies_as_much_as_those_beside_it() -> None:
-    problems = replicate(100, lambda r: float(r.mean()), 400, 0.95, 2)
+    problems = replicate(100, lambda r: r.mean(-1), 400, 0.95, 2)
     several = [problems + np.array(shifts)[:, None] for shifts in ([-1.0, 1.0], [-3.0, 0.0, 3.0])]
     several[0][0, 1:] += 5  # only the figure on all problems counts
     spread = pooled([*several, problems[None]])
@@ -210,6 +231,6 @@ def test_degenerate_input_is_refused() -> None:
     with pytest.raises(ValueError, match="confidence is 95"):
         mean_interval([1.0], 10, 95, 0)
     with pytest.raises(ValueError, match="not finite"):
-        interval(3, lambda rows: float("nan"), 10, 0.95, 0)
+        interval(3, lambda rows: rows.mean(-1) * np.nan, 10, 0.95, 0)
     with pytest.raises(ValueError, match="one name per problem"):
-        interval(3, lambda rows: 0.0, 10, 0.95, 0, strata=["a"])
+        interval(3, lambda rows: rows.mean(-1), 10, 0.95, 0, strata=["a"])
