@@ -30,7 +30,9 @@ GradingPreset = Literal["official", "repaired"]
 Vote = TypeVar("Vote", int, str)
 TIME_LIMIT_S = 10.0
 _MEMORY_BYTES = 4 << 30
-_INTEGER = re.compile(r"-?(0|[1-9]\d{0,17})")
+_DIGITS = r"(-?(?:0|[1-9]\d{0,17}))"
+_INTEGER = re.compile(rf" *(?:{_DIGITS}(?:\.0)?|\$ *{_DIGITS} *\$|\['{_DIGITS}'\]) *")
+"""An integer as the keys write it: ``27``, ``27.0``, ``$27$``, ``['27']``. The worker reads all of them as 27."""
 _BOX = "\\boxed{"
 
 
@@ -129,8 +131,9 @@ class Grader:
         return votes
 
     def _equal(self, preset: GradingPreset, answer: str, gold: tuple[str, ...]) -> bool:
-        if len(gold) == 1 and _INTEGER.fullmatch(gold[0]) and _INTEGER.fullmatch(answer):
-            return int(gold[0]) == int(answer)  # the worker's verdict, a thousand times faster
+        read = [int(found[found.lastindex or 0]) for x in (*gold, answer) if (found := _INTEGER.fullmatch(x))]
+        if len(gold) == 1 and len(read) == 2:
+            return read[0] == read[1]  # the worker's verdict, which takes seconds to start
         key = (preset, answer, *gold)
         with self._lock:
             if key not in self._known:

@@ -121,6 +121,9 @@ def test_integers_are_compared_without_a_worker() -> None:
         assert grader.is_right(("-5",), "-5")
         assert not grader.is_right(("5",), "-5", "official")
         assert grader.is_right(("5", "6"), "5", "official")
+        assert grader.is_right(("27.0",), "27", "official")
+        assert grader.is_right(("['27']",), " 27", "official")
+        assert not grader.is_right(("$1$",), "0", "official")
         assert grader.votes(["7", "8", None, "8", "7", "9"]) == ["7", "8", None, "8", "7", "9"]
         assert (grader.failures, grader._known) == ({}, {})
 

@@ -8,12 +8,13 @@ import resource
 import sys
 import threading
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 
 from pathfinder.benchmarks.grading import (
     Grader,
+    GradingPreset,
     boxes,
     extract_boxed,
     gold_of,
@@ -78,6 +79,15 @@ def test_an_error_between_two_readings_does_not_hide_that_two_others_are_equal(g
 def test_per_cent_is_read_as_antlr_4_9_reads_it(grader: Grader, answer: str, right: bool) -> None:
     """The difference that docs/benchmarks.md names: ANTLR 4.13 reads 1/10."""
     assert grader.is_right(gold_of("math", "10\\%", "official"), answer, "official") is right
+
+
+@pytest.mark.parametrize("preset", ["repaired", "official"])
+def test_integers_get_the_verdict_of_the_worker(grader: Grader, preset: GradingPreset) -> None:
+    written = [form.format(n) for n in (0, -7, 12, 10**17) for form in ("{}", "{}.0", "${}$", "['{}']", " $ {} $ ")]
+    for gold, answer in product(written, written[5:11]):
+        verdict = grader._compare(preset, (gold,), answer)
+        assert verdict == (grader.is_right((gold,), answer, preset), None), (gold, answer)
+        assert verdict[0] is (written.index(gold) // 5 == written.index(answer) // 5)
 
 
 def test_no_answer_is_never_right(grader: Grader) -> None:
