@@ -61,9 +61,9 @@ class ServerPolicy:
 
 
 class KeptPolicy:
-    """A policy whose completions are kept in a journal, so that a resumed run draws none of them again.
+    """A policy whose calls are kept in a journal, so that a resumed run repeats none of them.
 
-    New completions are drawn in whole calls, because rounding makes a sample depend on its batch.
+    A call is kept as a whole, because rounding makes a sample depend on its batch.
     """
 
     def __init__(self, policy: Policy, journal: Journal) -> None:
@@ -71,13 +71,13 @@ class KeptPolicy:
         self._policy, self._journal = policy, journal
 
     def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
-        """Return completions in the order of the prompts, from the journal if it has them all."""
-        settings = [str(value) for value in astuple(sampling)]
-        names = [digest_of([prompt, key, settings])[:32] for prompt, key in zip(prompts, keys, strict=True)]
-        if any(name not in self._journal for name in names):
-            drawn = zip(names, self._policy.generate(prompts, keys, sampling), strict=True)
-            self._journal.append({name: astuple(text) for name, text in drawn if name not in self._journal})
-        return [Completion(*self._journal[name]) for name in names]
+        """Return completions in the order of the prompts, from the journal if it has this call."""
+        name = digest_of([list(prompts), list(keys), [str(value) for value in astuple(sampling)]])[:32]
+        if name in self._journal:
+            return [Completion(*text) for text in self._journal[name]]
+        drawn = self._policy.generate(prompts, keys, sampling)
+        self._journal.append({name: [astuple(text) for text in drawn]})
+        return drawn
 
 
 def open_policy(settings: Search, folder: Path, urls: Sequence[str]) -> Policy:
