@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 
 from ground.io import DataError, read_json
 from pathfinder.core.prompts import END_OF_TURN
@@ -30,7 +30,8 @@ from pathfinder.models.tokens import special_strings
 
 _ROWS = 512
 _SPARE_SHARE = 0.75  # the cache is compacted once fewer than this share of its rows are in use
-_NUCLEUS = 64  # most nuclei fit into this many tokens; larger ones need a full sort
+_PREFILL = 2048  # tokens of prompts in one pass: larger passes leave the processor's caches
+_NUCLEUS = (8, 64)  # most nuclei fit into this many tokens; larger ones need a full sort
 
 
 class Generator:
@@ -130,7 +131,10 @@ class _Row:
 
 
 class _Cache:
-    """Preallocated keys and values: the plan of a row of tokens for ``final_states``, or transformers' ``Cache``."""
+    """Preallocated keys and values: the plan of a row of tokens for ``final_states``, or transformers' ``Cache``.
+
+    A pass appends to the rows of ``part``, which see what they hold from token ``first`` on.
+    """
 
     is_compileable = False
     mask: Tensor
@@ -138,6 +142,7 @@ class _Cache:
 
     def __init__(self, rows: int, capacity: int) -> None:
         self.rows, self.capacity, self.length = rows, capacity, 0
+        self.part, self.first = slice(0, rows), 0
         self.held: list[Tensor] = []  # keys and values of each layer in turn
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
@@ -147,30 +152,30 @@ class _Cache:
         """Append a layer's new keys and values; returns all of them, each of shape (rows, heads, tokens, size)."""
         at, end = 2 * layer_idx, self.length + keys.shape[2]
         if at == len(self.held):
-            shape = (*keys.shape[:2], self.capacity, keys.shape[3])
-            self.held += [keys.new_empty(shape), values.new_empty(shape)]
+            shape = (self.rows, keys.shape[1], self.capacity, keys.shape[3])
+            self.held += [keys.new_zeros(shape), values.new_zeros(shape)]  # a masked NaN would still be one
         for tensor, new in zip(self.held[at : at + 2], (keys, values), strict=True):
-            tensor[: self.rows, :, self.length : end] = new
-        return self.held[at][: self.rows, :, :end], self.held[at + 1][: self.rows, :, :end]
+            tensor[self.part, :, self.length : end] = new
+        return self.held[at][self.part, :, self.first : end], self.held[at + 1][self.part, :, self.first : end]
 
     def select_queries(self, slots: Tensor) -> _Cache:
-        """The same plan: in an exact pass, all slots have queries."""
+        """The same plan: the slots with queries are the last of each row."""
         return self
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float, layer: int) -> Tensor:
-        """Attend as transformers does, with the shapes of ``tree.attention.BinPlan.attend``."""
-        query, key, value = (
-            x.view(x.shape[1], self.rows, -1, x.shape[-1]).transpose(0, 1) for x in (query, key, value)
-        )
-        heads, tokens = query.shape[1:3]
+        """Attend with the shapes of ``tree.attention.BinPlan.attend``."""
+        rows = len(self.mask)
+        query, key, value = (x.view(x.shape[1], rows, -1, x.shape[-1]).transpose(0, 1) for x in (query, key, value))
+        heads, tokens, size = query.shape[1:]
         key, value = self.update(key, value, layer)
         groups = heads // key.shape[1]
         if tokens == 1:
-            query = query.reshape(self.rows, -1, groups, query.shape[-1])
+            scores = query.reshape(rows, -1, groups, size) @ key.transpose(2, 3)
+            attended = scores.mul_(scale).add_(self.mask[:, :, -1:]).softmax(-1) @ value
         else:
             key, value = (x[:, :, None].expand(-1, -1, groups, -1, -1).flatten(1, 2) for x in (key, value))
-        attended = scaled_dot_product_attention(query, key, value, attn_mask=self.mask, scale=scale)
-        return attended.reshape(self.rows, heads, tokens, -1).transpose(1, 2).flatten(0, 1)[None]
+            attended = scaled_dot_product_attention(query, key, value, attn_mask=self.mask, scale=scale)
+        return attended.reshape(rows, heads, tokens, size).transpose(1, 2).flatten(0, 1)[None]
 
     def select(self, rows: list[int]) -> None:
         """Keep these rows, in this order."""
@@ -178,7 +183,7 @@ class _Cache:
         for i, tensor in enumerate(self.held):
             self.held[i] = tensor.new_empty((len(rows), *tensor.shape[1:]))
             self.held[i][:, :, :used] = tensor[index.to(tensor.device), :, :used]
-        self.rows = len(rows)
+        self._keep(len(rows))
 
     def repeat(self, rows: list[int]) -> None:
         """Append copies of these rows; capacity grows by half, so reallocations are rare."""
@@ -188,7 +193,10 @@ class _Cache:
                 self.held[i] = tensor.new_empty((max(end, len(tensor) * 3 // 2), *tensor.shape[1:]))
                 self.held[i][: self.rows, :, :used] = tensor[: self.rows, :, :used]
             self.held[i][self.rows : end, :, :used] = tensor[index.to(tensor.device), :, :used]
-        self.rows = end
+        self._keep(end)
+
+    def _keep(self, rows: int) -> None:
+        self.rows, self.part = rows, slice(0, rows)
 
 
 class _State:
@@ -204,17 +212,22 @@ class _State:
         place_of = {prompt: place for place, prompt in enumerate(unique)}
         self.places = [place_of[tuple(prompt)] for prompt in prompts]  # where each row starts
         width = max(map(len, unique))
-        ids = torch.full((len(unique), width), pad, dtype=torch.long)
-        seen = torch.zeros((len(unique), width), dtype=torch.bool)
-        for place, prompt in enumerate(unique):
-            ids[place, width - len(prompt) :] = torch.tensor(prompt)
-            seen[place, width - len(prompt) :] = True
-        causal = torch.ones((width, width), dtype=torch.bool).tril()
         self._cache = _Cache(len(unique), width + max_tokens)
-        self.logits = self._forward(ids, (seen.cumsum(1) - 1).clamp(min=0), (seen[:, None] & causal)[:, None])
-        self._next = seen.sum(1)
-        self.computed = int(seen.sum())
-        self._seen = torch.cat([seen, torch.ones((len(unique), max_tokens), dtype=torch.bool)], 1)
+        self._next = torch.tensor([len(prompt) for prompt in unique])
+        self._seen = torch.arange(width + max_tokens) >= width - self._next[:, None]
+        self.computed = int(self._next.sum())
+        size = max(_PREFILL // width, 1)
+        starts = range(0, len(unique), size)
+        self.logits = torch.cat([self._prefill(slice(at, at + size), unique[at : at + size], width) for at in starts])
+        self._cache.part, self._cache.first = slice(0, len(unique)), 0
+
+    def _prefill(self, part: slice, prompts: list[tuple[int, ...]], end: int) -> Tensor:
+        width = max(map(len, prompts))
+        ids = torch.tensor([(self._pad,) * (width - len(prompt)) + prompt for prompt in prompts])
+        self._cache.part, self._cache.first, self._cache.length = part, end - width, end - width
+        seen = self._seen[part, end - width : end]
+        causal = torch.ones((width, width), dtype=torch.bool).tril()
+        return self._forward(ids, (seen.cumsum(1) - 1).clamp(min=0), (seen[:, None] & causal)[:, None])
 
     def advance(self, drawn: list[tuple[int, int]]) -> list[int]:
         """Feed each active row's token, given as (place, token); returns the rows' new places."""
@@ -254,7 +267,7 @@ class _State:
             last = torch.arange(1, len(ids) + 1, device=device) * ids.shape[1] - 1
             row = {"input_ids": ids.reshape(1, -1), "position_ids": positions.reshape(1, -1)}
             batch = SimpleNamespace(**row, reads=last, plan=self._cache)
-            states = final_states(self._model, batch, exact=True)
+            states = final_states(self._model, batch)
             logits = self._model.get_output_embeddings()(states)
         else:
             logits = self._model(
@@ -285,11 +298,7 @@ def _pick(logits: Tensor, places: list[int], noise: npt.NDArray[np.float64], sam
     index = torch.tensor(places, device=logits.device)
     if sampling.temperature == 0:
         return logits.argmax(-1)[index].tolist()
-    chances = (logits / sampling.temperature).softmax(-1)
-    width = min(_NUCLEUS, chances.shape[1])
-    top, ids = chances.topk(width, dim=-1)
-    if width < chances.shape[1] and float(top.sum(-1).min()) <= sampling.top_p:
-        top, ids = chances.sort(dim=-1, descending=True, stable=True)
+    top, ids = _nucleus((logits / sampling.temperature).softmax(-1), sampling.top_p)
     top = top.double()
     # a token is kept if the mass before it is below top_p, so the nucleus is never empty
     top = top * (top.cumsum(-1) - top < sampling.top_p)
@@ -297,6 +306,19 @@ def _pick(logits: Tensor, places: list[int], noise: npt.NDArray[np.float64], sam
     height = torch.from_numpy(noise).to(ladder.device)[:, None] * ladder[:, -1:]
     place = (ladder > height).int().argmax(-1, keepdim=True)
     return ids[index].gather(1, place)[:, 0].tolist()
+
+
+def _nucleus(chances: Tensor, top_p: float, widths: tuple[int, ...] = _NUCLEUS) -> tuple[Tensor, Tensor]:
+    """The chances and ids of the likeliest tokens, descending, each (places, tokens): the nucleus of each place."""
+    if not widths or widths[0] >= chances.shape[1]:
+        return chances.sort(dim=-1, descending=True, stable=True)
+    top, ids = chances.topk(widths[0], dim=-1)
+    short = top.sum(-1) <= top_p
+    if short.any():
+        wider = _nucleus(chances[short], top_p, widths[1:])
+        top, ids = (pad(x, (0, wider[0].shape[1] - widths[0])) for x in (top, ids))
+        top[short], ids[short] = wider
+    return top, ids
 
 
 def _end_ids(files: Path, config: Any, tokenizer: Any) -> frozenset[int]:

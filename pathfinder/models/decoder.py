@@ -216,18 +216,14 @@ def supports(network: nn.Module) -> bool:
     return (is_plain or isinstance(network, Decoder)) and not torch.is_grad_enabled()
 
 
-def final_states(network: nn.Module, batch: Any, cache: KVCache | None = None, exact: bool = False) -> Tensor:
+def final_states(network: nn.Module, batch: Any, cache: KVCache | None = None) -> Tensor:
     """The normed final hidden states at the batch's readings: (readings, hidden). Fills ``cache`` if it is given.
 
     The batch has ``input_ids`` and ``position_ids``, each int64 (1, slots), ``reads``, int64 (readings,), and a
-    ``plan`` of the attention (``tree.attention``). ``exact`` rounds as the forward pass of transformers does, which
-    computes all slots in every layer.
+    ``plan`` of the attention (``tree.attention``).
     """
     core: Any = network.model
-    if exact:
-        reads, place = torch.arange(batch.input_ids.shape[1], device=batch.reads.device), batch.reads
-    else:
-        reads, place = torch.unique(batch.reads, return_inverse=True)
+    reads, place = torch.unique(batch.reads, return_inverse=True)
     hidden = core.embed_tokens(batch.input_ids[0])
     rotation = [x[0, :, None, : x.shape[-1] // 2] for x in core.rotary_emb(hidden, batch.position_ids)]
     size = 2 * rotation[0].shape[-1]
@@ -235,12 +231,12 @@ def final_states(network: nn.Module, batch: Any, cache: KVCache | None = None, e
     for number, layer in enumerate(core.layers):
         attention = layer.self_attn
         normed = layer.input_layernorm(hidden)
-        key = _rotate(_heads(attention.k_proj(normed), size), rotation, exact)
+        key = _rotate(_heads(attention.k_proj(normed), size), rotation)
         value = _heads(attention.v_proj(normed), size)
         if number == len(core.layers) - 1:
             plan = plan.select_queries(reads)
             hidden, normed, rotation = hidden[reads], normed[reads], [x[reads] for x in rotation]
-        query = _rotate(_heads(attention.q_proj(normed), size), rotation, exact)
+        query = _rotate(_heads(attention.q_proj(normed), size), rotation)
         query, key, value = (x.transpose(0, 1)[None] for x in (query, key, value))
         if cache is not None:
             cache[number] = (key[0], value[0])
@@ -258,7 +254,7 @@ def _heads(x: Tensor, size: int) -> Tensor:
     return x.view(len(x), -1, size)
 
 
-def _rotate(x: Tensor, rotation: list[Tensor], exact: bool) -> Tensor:
+def _rotate(x: Tensor, rotation: list[Tensor]) -> Tensor:
     """Rotary embedding of (slots, heads, size); ``rotation`` holds cosine and sine, each (slots, 1, size / 2)."""
     cosine, sine = rotation
     left, right = x.chunk(2, dim=-1)
@@ -266,10 +262,6 @@ def _rotate(x: Tensor, rotation: list[Tensor], exact: bool) -> Tensor:
     new_left, new_right = out.chunk(2, dim=-1)
     torch.mul(left, cosine, out=new_left)
     torch.mul(right, cosine, out=new_right)
-    if exact:  # two roundings
-        new_left.sub_(right * sine)
-        new_right.add_(left * sine)
-    else:
-        new_left.addcmul_(right, sine, value=-1)
-        new_right.addcmul_(left, sine)
+    new_left.addcmul_(right, sine, value=-1)
+    new_right.addcmul_(left, sine)
     return out

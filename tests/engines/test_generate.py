@@ -78,7 +78,8 @@ def test_greedy_is_the_plain_loop(generator: Generator, model: Any) -> None:
 def test_logits_are_those_of_transformers(
     model_type: str, heads: dict[str, int], dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bit by bit: one other rounding can change a draw. Rows join, separate and leave on the way."""
+    """Up to rounding. Rows join, separate and leave on the way; prompts pass through the model in several parts."""
+    monkeypatch.setattr("pathfinder.engines.generate._PREFILL", 100)
     random_decoder(model_type, plain_tokenizer(), **heads).save_pretrained(tmp_path)
     prompts = [[1 + (7 * at * row) % 400 for at in range(2 + 9 * row % 50)] for row in range(12)]
 
@@ -97,7 +98,9 @@ def test_logits_are_those_of_transformers(
         monkeypatch.setattr("pathfinder.engines.generate.supports", lambda _: False)
         wanted = drawn(theirs)
     assert [x.shape[0] for x in found] == [x.shape[0] for x in wanted]
-    assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+    scale = max(float(x.abs().max()) for x in wanted)
+    for one, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=scale * (1e-5 if dtype == "float32" else 0.05))
 
 
 def test_a_row_does_not_depend_on_its_neighbours(generator: Generator) -> None:
