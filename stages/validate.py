@@ -9,7 +9,8 @@ artifacts/{train,steps,clean} and metrics/build.json, and writes reports/validat
 metrics/validate_train.json.
 
 The error of a failed stage names expectation, file, number of rows and example ids; the report is written in any case.
-Great Expectations' Data Docs, which load scripts from the network, are written to .pathfinder/data_docs.
+Great Expectations' Data Docs of the tables that break a gate, which load scripts from the network, are written to
+.pathfinder/data_docs.
 """
 
 from __future__ import annotations
@@ -62,13 +63,13 @@ def main(what: Literal["labelled", "train"] = "labelled") -> None:
         else:
             results += _checked(checker, name, 8, contents(tables, bounds))
             records, figures = len(tables["clean"]), _figures(tables)
-    checker.write_docs(DOCS / name.replace("validate", "data_docs"))
     outcome = outcome_of(results, {table: tables[table] for table in schemas})
     with atomic_folder(report) as folder:
         write_json(folder / "validation.json", outcome)
         write_text(folder / "index.html", outcome_page(outcome))
     write_metrics(Path(f"metrics/{name}.json"), metrics_of(results, records, **figures))
     if error := failure(results, report):
+        checker.write_docs(DOCS / name.replace("validate", "data_docs"))
         raise DataError(error)
 
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import errno
+import importlib
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -30,10 +32,21 @@ def test_a_page_that_a_full_disk_refuses_is_an_error_without_a_traceback(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     checker = Checker()
-    checker.run([Suite("rows", "rows.parquet", "id", pl.DataFrame({"id": [1]}), (some_rows(),))])
+    checker.run([Suite("rows", "rows.parquet", "id", pl.DataFrame({"id": []}, {"id": pl.Int64()}), (some_rows(),))])
     (tmp_path / "expectations").mkdir()
     (tmp_path / "expectations/rows.html").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device") as caught:
         checker.write_docs(tmp_path)
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path))
     assert "Traceback" not in caplog.text
+
+
+def test_packages_that_no_gate_uses_are_imported_on_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("altair", "sqlalchemy"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with checker._quick_imports():
+        altair = importlib.import_module("altair")
+        with pytest.raises(ImportError):
+            importlib.import_module("sqlalchemy")
+    assert sys.modules.keys().isdisjoint(("altair", "sqlalchemy"))
+    assert altair.Chart.__module__.startswith("altair.")

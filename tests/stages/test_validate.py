@@ -49,6 +49,8 @@ def test_the_stage_blocks_and_names_gate_file_rows_and_examples(
     assert "20 of 40 rows break it" in message
     assert "prm800k-0123abcd-1-2-2" in message
     assert json.loads(Path("metrics/validate.json").read_text())["success"] is False
+    pages = [page.read_text() for page in Path(".pathfinder/data_docs").rglob("*.html")]
+    assert any("20 unexpected values" in page for page in pages)
 
 
 @pytest.mark.campaign
@@ -68,7 +70,7 @@ def test_the_stage_writes_the_same_bytes_twice_and_no_markup_from_the_data(
     metrics = json.loads(Path("metrics/validate.json").read_text())
     assert metrics["success"] is True
     assert metrics["read"] == metrics["kept"] == len(clean_tables()["clean"])
-    assert any(Path(".pathfinder/data_docs").rglob("index.html"))
+    assert not Path(".pathfinder/data_docs").exists()
 
 
 def test_the_texts_of_the_answers_are_not_kept_in_memory_and_missing_ones_are_found(
