@@ -5,6 +5,7 @@ DVC does not forward SIGTERM, so a stage would outlive its ``dvc``. Ending the w
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -19,6 +20,7 @@ from typing import Any, Literal
 from evidence.remote.guard import fetch_pointer
 from flows import processes
 from flows.transfer import Transfer
+from flows.warm import Command, Warm
 from ground.io import DataError, PathfinderError, TransientError
 from ground.text import printable, remedy_in
 
@@ -91,7 +93,8 @@ class Dvc:
     def __init__(self, root: Path, environment: Mapping[str, str] | None = None) -> None:
         self.root = root
         self._environment = {"PYTHONUNBUFFERED": "1", **(environment or {})}
-        self._running: set[subprocess.Popen[str]] = set()
+        self._running: set[Command | subprocess.Popen[str]] = set()
+        self._warm: Warm | None = None
         self._lock = threading.Lock()
         self._pushing = threading.Lock()
         self._stopping = False
@@ -175,6 +178,8 @@ class Dvc:
             self._stopping = True
             groups = [process.pid for process in self._running]
         processes.end(groups)
+        if self._warm:
+            self._warm.stop()
 
     def _run(
         self,
@@ -191,7 +196,7 @@ class Dvc:
             self.check()
             command = [*(["--wait-for-lock"] if module == "dvc" else []), *arguments]
             environment = {**self._environment, **(variables or {}), processes.MARK: mark}
-            process = processes.start(module, command, root or self.root, environment, subprocess.PIPE)
+            process = self._start(module, command, root or self.root, environment)
             self._running.add(process)
         tail: deque[str] = deque(maxlen=_TAIL_LINES)
         expired = threading.Event()
@@ -230,6 +235,16 @@ class Dvc:
         if code != 0:
             raise DvcError([module, *arguments], code, "\n".join(tail))
         return tail
+
+    def _start(
+        self, module: str, command: Sequence[str], root: Path, environment: Mapping[str, str]
+    ) -> Command | subprocess.Popen[str]:
+        """Start a command; those of DVC after the first ``repro`` in a process that has imported it."""
+        if module == "dvc" and (self._warm or "repro" in command):
+            with contextlib.suppress(OSError):  # the warm process was killed, or cannot take the command
+                self._warm = self._warm or Warm(self.root)
+                return self._warm.start(command, root, environment)
+        return processes.start(module, command, root, environment, subprocess.PIPE)
 
 
 def _watching(stage: str, states: list[State], on_line: OnLine | None = None) -> OnLine:

@@ -141,22 +141,22 @@ def running(
 
 
 def start(
-    module: str, arguments: Sequence[str], root: Path, environment: Mapping[str, str], out: int | IO[bytes]
+    module: str,
+    arguments: Sequence[str],
+    root: Path,
+    environment: Mapping[str, str],
+    out: int | IO[bytes],
+    stdin: int = subprocess.DEVNULL,
 ) -> subprocess.Popen[str]:
-    """Start ``python -m MODULE ARGUMENTS`` in ``root`` without input, as the leader of a new process group.
+    """Start ``python -m MODULE ARGUMENTS`` in ``root``, the leader of a process group, with both streams in ``out``.
 
-    Both output streams go to ``out``. Variables of Prefect that name its present run do not reach the command, which
-    may be a run of its own.
+    Its environment is ``inherited`` with ``environment``.
     """
-    interpreter = Path(sys.executable)
-    # Child processes that run `python` get the interpreter of this process.
-    path = os.pathsep.join([str(interpreter.parent), os.environ.get("PATH", "")])
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT__")}
     return subprocess.Popen(
-        [str(interpreter), "-m", module, *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=root,
-        env={**inherited, "PATH": path, **environment},
-        stdin=subprocess.DEVNULL,
+        env={**inherited(), **environment},
+        stdin=stdin,
         stdout=out,
         stderr=subprocess.STDOUT,
         text=True,
@@ -164,6 +164,15 @@ def start(
         errors="replace",
         start_new_session=True,
     )
+
+
+def inherited() -> dict[str, str]:
+    """The environment of a child process, where ``python`` is the interpreter of this process.
+
+    Variables of Prefect that name its present run do not reach a command, which may be a run of its own.
+    """
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {name: value for name, value in os.environ.items() if not name.startswith("PREFECT__")} | {"PATH": path}
 
 
 def end(groups: Sequence[int], grace_s: float = 10.0) -> None:

@@ -32,7 +32,7 @@ def sort_lock(root: Path) -> None:
 
     DVC appends stages as they finish, which would make the file differ from run to run.
     """
-    head, blocks = _blocks(root)
+    head, blocks = _blocks((root / MAIN_LOCK).read_text(encoding="utf-8"))
     ranks = {name: rank for rank, name in enumerate(read_pipeline(root))}
     ordered = sorted(blocks, key=lambda name: (ranks.get(name, len(ranks)), name))
     if list(blocks) != ordered:
@@ -60,7 +60,7 @@ def drop_absent(root: Path, names: set[str]) -> list[str]:
 def drop(root: Path, names: Collection[str]) -> None:
     """Remove stages from dvc.lock."""
     if names and (root / MAIN_LOCK).exists():
-        head, blocks = _blocks(root)
+        head, blocks = _blocks((root / MAIN_LOCK).read_text(encoding="utf-8"))
         kept = [block for name, block in blocks.items() if name not in names]
         if kept:
             write_text(root / MAIN_LOCK, head + "".join(kept))
@@ -80,9 +80,15 @@ def replace_entries(root: Path, new: Mapping[str, Any], dropped: Collection[str]
     write_text(root / MAIN_LOCK, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
 
 
-def _blocks(root: Path) -> tuple[str, dict[str, str]]:
-    """The head of dvc.lock and the text of each stage, in the order of the file."""
-    head, mark, body = (root / MAIN_LOCK).read_text(encoding="utf-8").partition("stages:\n")
+def replace_blocks(text: str, changed: str) -> str:
+    """The text of a lock with the stages of another text, in place of its own if it has them."""
+    head, blocks = _blocks(text)
+    return head + "".join((blocks | _blocks(changed)[1]).values())
+
+
+def _blocks(text: str) -> tuple[str, dict[str, str]]:
+    """The head of a lock and the text of each stage, in the order of the file."""
+    head, mark, body = text.partition("stages:\n")
     blocks = {block.partition(":\n")[0].strip(" '\""): block for block in _STAGE.split(body) if block}
     return head + mark, blocks
 
