@@ -242,7 +242,7 @@ class Dvc:
         """Start a command; those of DVC after the first ``repro`` in a process that has imported it."""
         if module == "dvc" and (self._warm or "repro" in command):
             with contextlib.suppress(OSError):  # the warm process was killed, or cannot take the command
-                self._warm = self._warm or Warm(self.root)
+                self._warm = self._warm or Warm(self.root, self._environment)
                 return self._warm.start(command, root, environment)
         return processes.start(module, command, root, environment, subprocess.PIPE)
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from flows.dvc import Dvc, DvcError
-from flows.warm import Warm, modify_lock
+from flows.forks import modify_lock
+from flows.warm import Warm
 from tests.flows.conftest import Project
 from tests.flows.watch import gone, soon, wait_for, working_in
 
@@ -86,7 +87,7 @@ def test_without_the_warm_process_a_command_has_its_own(project: Project) -> Non
 
 
 def test_an_environment_that_is_too_large_for_a_request(project: Project) -> None:
-    warm = Warm(project.root)
+    warm = Warm(project.root, {})
     with pytest.raises(OSError, match="too large"):
         warm.start(["status"], project.root, LONG)
     warm.stop()

@@ -1,0 +1,186 @@
+"""The process behind ``flows.warm``: each command of DVC, and each stage that uses PyTorch, is a fork of it.
+
+A stage gets its own arguments, environment and folder, and imports the project's code itself: it is ``python -m
+stages.NAME`` without the seconds that the imports of packages take. DVC does what it always does before and after a
+stage, but it formats only the entry of dvc.lock that changed instead of the whole file. The bytes are the same.
+
+Run     python -m flows.forks     (``flows.warm`` does, with a socket as the standard input)
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import json
+import os
+import re
+import runpy
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NoReturn
+
+from evidence.dvc.history import MAIN_LOCK
+from evidence.dvc.lock import replace_blocks
+from flows.processes import MARK
+from flows.warm import MOST_BYTES
+from ground.io import write_text
+from ground.settings import read_yaml
+from pathfinder.core.kernels import pin_kernels
+
+_DVC = (
+    *("dvc.cli.parser", "dvc.data_cloud", "dvc.dvcfile", "dvc.lock", "dvc.scm", "dvc.utils.strictyaml", "ruamel.yaml"),
+    *(f"dvc.repo.{name}" for name in ("artifacts", "datasets", "metrics", "open_repo", "params", "plots", "stage")),
+    *("dvc.cachemgr", "dvc_data.hashfile.status", "scmrepo.git.backend.dulwich", "dulwich.worktree"),
+)
+"""The modules that ``dvc repro`` loads, found by comparing ``sys.modules`` before and after it."""
+_STAGES = dict.fromkeys(("control", "label", "prmbench", "processbench", "sample", "search", "train"), ("torch",))
+"""What a stage that is a fork imports: all that takes long and that every such stage uses."""
+_PLAIN = re.compile(r"python -m stages\.(\w+)((?: [\w.@-]+)*)")
+_SHELLS = {"sh", "bash", "dash", "zsh"}
+_OF_COMMAND = {MARK, "DVC_ROOT", "DVC_STAGE"}
+"""The variables in which the commands of one run may differ. Libraries read all others when they are imported."""
+_OWN = {path.parent.name for path in Path(__file__).parents[1].glob("*/__init__.py")}
+_CARD = Path("/proc/driver/nvidia")
+_inherited, _added = dict(os.environ), dict[str, str]()
+
+
+def serve(control: socket.socket) -> None:
+    """Fork a process for each request, until the other side of ``control`` is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system forgets a command that has ended
+    while True:
+        message, files, _, _ = socket.recv_fds(control, MOST_BYTES, 2)
+        if not message:
+            return
+        request = json.loads(message)
+        _prepare(request["arguments"][-1].partition("@")[0])
+        if os.fork() == 0:
+            control.close()
+            _command(request, socket.socket(fileno=files[0]), files[1])
+        for file in files:
+            os.close(file)
+
+
+def _prepare(stage: str) -> None:
+    """Import what a stage needs, once, and keep the variables that this sets."""
+    if stage in _STAGES and not _CARD.exists():
+        pin_kernels()
+        for name in _STAGES[stage]:
+            import_module(name)
+        _added.update((name, value) for name, value in os.environ.items() if name not in _inherited)
+
+
+def _command(request: dict[str, Any], answer: socket.socket, out: int) -> NoReturn:
+    """Be the process of a command of DVC."""
+
+    def work() -> int:
+        os.setsid()
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for stream in (1, 2):
+            os.dup2(out, stream)
+        os.close(out)
+        _take(request["environment"], request["root"], ["dvc", *request["arguments"]])
+        answer.send(str(os.getpid()).encode())
+        return int(import_module("dvc.cli").main(request["arguments"]))
+
+    _end(work, lambda code: answer.send(str(code).encode()))
+
+
+def run_stage(executable: str, cmd: str, **options: Any) -> None:
+    """In place of DVC's ``_run``: run the command of a stage in a fork, or as DVC does if it needs a new process."""
+    plain = _PLAIN.fullmatch(cmd)
+    others = {name for name, _ in options["env"].items() ^ _inherited.items()} - _OF_COMMAND
+    is_prepared = plain and plain[1] in _STAGES and "torch" in sys.modules
+    if not is_prepared or others or Path(executable).name not in _SHELLS or threading.active_count() > 1:
+        _RUN(executable, cmd, **options)
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if (child := os.fork()) == 0:
+        _stage(*cmd.split()[2:], **options)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    signal.signal(signal.SIGINT, before)
+    if code:
+        raise import_module("dvc.stage.exceptions").StageCmdFailedError(cmd, code)
+
+
+def _stage(module: str, *words: str, env: dict[str, str], cwd: str, **_: Any) -> NoReturn:
+    """Be the process of a stage."""
+
+    def work() -> int:
+        Path("/proc/self/comm").write_text(module)  # the name that `top` shows
+        _take(_added | env, cwd, [module, *words])
+        sys.path[0] = os.getcwd()
+        for name in ["__mp_main__", *(name for name in sys.modules if name.partition(".")[0] in _OWN)]:
+            sys.modules.pop(name, None)
+        gc.freeze()
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        return 0
+
+    _end(work)
+
+
+def _take(environment: dict[str, str], folder: str, arguments: list[str]) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    sys.argv = arguments
+
+
+def _end(work: Callable[[], int], tell: Callable[[int], object] = lambda _: None) -> NoReturn:
+    """Do the work of a process and end it as the interpreter would; ``tell`` gets its exit status."""
+    code = 1
+    try:
+        code = work()
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(Exception):
+            threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+            atexit._run_exitfuncs()
+            sys.stdout.flush()
+            sys.stderr.flush()
+        tell(code)
+        os._exit(code & 255)
+
+
+@contextlib.contextmanager
+def modify_lock(path: str, fs: Any = None) -> Iterator[dict[str, Any]]:
+    """In place of DVC's ``modify_yaml`` for dvc.lock: yields the content, and writes the stages that were changed."""
+    from dvc.utils import serialize  # type: ignore[import-untyped]
+
+    file = Path(path)
+    data = read_yaml(file) if file.name == MAIN_LOCK and file.exists() else {}
+    before = {**(data.get("stages") or {})}
+    if not before:
+        with serialize.modify_yaml(path, fs=fs) as data:
+            yield data
+        return
+    yield data
+    stages = {name: entry for name, entry in data["stages"].items() if before.get(name) is not entry}
+    write_text(file, replace_blocks(file.read_text(encoding="utf-8"), serialize.dumps_yaml({"stages": stages})))
+
+
+if __name__ == "__main__":
+    for _name in _DVC:
+        import_module(_name)
+    _running, _file = import_module("dvc.stage.run"), import_module("dvc.dvcfile")
+    _RUN, _running.__dict__["_run"] = _running._run, run_stage
+    _file.__dict__["modify_yaml"] = modify_lock
+    import_module("tqdm").tqdm.monitor_interval = 0  # a bar starts no thread, which a stage would lack
+    _control = socket.socket(fileno=os.dup(0))
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # commands have no input
+    serve(_control)
