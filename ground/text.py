@@ -67,6 +67,11 @@ def visible(text: str) -> str:
     return _UNSAFE.sub("\ufffd", text)
 
 
+def normalise(text: str) -> str:
+    """The form in which problems are compared: NFKC, lower case, single spaces."""
+    return " ".join(unicodedata.normalize("NFKC", text).lower().split())
+
+
 def dotted(location: Sequence[int | str]) -> str:
     """The place of a value in a file, for a message: its keys joined by dots, in at most 80 characters.
 

@@ -16,7 +16,7 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -45,6 +45,8 @@ _PODMAN = Path("/run/.containerenv")
 _LARGEST_DIGESTED = 64 << 20
 _MOST_CHANGES = 500
 _HASH = b",sha256="
+Records = Mapping[str, Sequence[bytes]]
+"""The lines of RECORD about files that are the same in every installation, by the package's name."""
 _OF_INSTALLER = re.compile(
     rb"\.\./|__editable__|[^/]+\.dist-info/(INSTALLER|REQUESTED|direct_url\.json|uv_[a-z]+\.json),"
 )
@@ -55,6 +57,7 @@ _UNSURE = " (where packages have no RECORD)"
 
 def describe_environment() -> dict[str, Any]:
     """Interpreter, machine, variables and installed packages as a JSON value; unknown facts are ``None``."""
+    records = installed_records()
     return {
         "python": platform.python_version(),
         "implementation": platform.python_implementation(),
@@ -68,8 +71,8 @@ def describe_environment() -> dict[str, Any]:
         "cuda": _cuda(),
         "variables": {name: _value(os.environ[name]) for name in sorted(os.environ) if _is_kept(name)},
         "packages": installed_packages(),
-        "wheels": installed_wheels(),
-        "edited_files": edited_files(),
+        "wheels": installed_wheels(records),
+        "edited_files": edited_files(records),
     }
 
 
@@ -252,26 +255,34 @@ def may_be_sound(name: str) -> bool:
     return name.startswith("_virtualenv.") or name.endswith(_UNSURE)
 
 
-def installed_wheels() -> dict[str, str]:
+def installed_wheels(records: Records) -> dict[str, str]:
     """Half of the sha256 of the lines in each installed package's RECORD, by the package's name."""
-    return {name: sha256_of(b"\n".join(sorted(lines)))[:32] for name, lines in _records().items()}
+    return {name: sha256_of(b"\n".join(sorted(lines)))[:32] for name, lines in records.items()}
 
 
-def edited_files() -> dict[str, list[str | None]]:
+def edited_files(records: Records) -> dict[str, list[str | None]]:
     """Files that this process ran and that differ from a package's RECORD: the sha256 there, and the sha256 now.
 
     The former is ``None`` for a file that Python ran at its start and that no package has.
     """
-    stated = {file: sha256 for lines in _records().values() for file, sha256 in map(_stated, lines)}
+    loaded = sorted(_loaded().items())
+    names = {name.encode() for _, name in loaded}
+    lines = (line.rpartition(_HASH) for lines in records.values() for line in lines)
+    stated = {own: rest for start, _, rest in lines if (own := start.strip(b'"')) in names}
     found: dict[str, list[str | None]] = {}
-    for file, name in sorted(_loaded().items()):
-        expected = stated.get(name.encode())
+    for file, name in loaded:
+        expected = _hexadecimal(stated.get(name.encode()))
         is_own = name.startswith("__editable__")  # the record names the modules that it leads to
         if is_own or (expected is None and file.suffix != ".pth" and file.stem not in _AT_START):
             continue
         if (now := sha256_file(file)) != expected:
             found[name if expected or _has_records(file.parent) else f"{name}{_UNSURE}"] = [expected, now]
     return found
+
+
+def _hexadecimal(stated: bytes | None) -> str | None:
+    """A sha256 of RECORD, with the size that follows it, as it is written elsewhere."""
+    return None if stated is None else base64.urlsafe_b64decode(stated.partition(b",")[0] + b"==").hex()
 
 
 def _has_records(folder: Path) -> bool:
@@ -284,25 +295,21 @@ def _folders() -> list[Path]:
     return [Path(name) for name in dict.fromkeys(sys.path) if os.path.isabs(name) and os.path.isdir(name)]
 
 
-def _records() -> dict[str, list[bytes]]:
-    """The lines of RECORD by the package's name."""
+def installed_records() -> Records:
+    """The lines of the RECORD of each installed package."""
     files = ((name, folder / "RECORD") for name, (_, folder) in _distributions().items())
     lines = ((name, file.read_bytes().splitlines()) for name, file in files if file.is_file())
     return {name: [line for line in of if _HASH in line and not _OF_INSTALLER.match(line)] for name, of in lines}
-
-
-def _stated(line: bytes) -> tuple[bytes, str]:
-    name, _, rest = line.rpartition(_HASH)
-    return name.strip(b'"'), base64.urlsafe_b64decode(rest.partition(b",")[0] + b"==").hex()
 
 
 def _loaded() -> dict[Path, str]:
     """The loaded modules of packages, ``.pth`` files, and modules that Python runs at its start, with their names."""
     folders = [folder for folder in _folders() if any(folder.glob("*.dist-info"))]
     found = {file: file.name for folder in folders for file in folder.glob("*.pth")}
+    places = tuple(f"{folder}/" for folder in folders)
     for name, module in [*sys.modules.items()]:
         file = Path(str(getattr(module, "__file__", None) or ""))
-        folder = next((folder for folder in folders if file.is_relative_to(folder)), None)
-        if (folder is not None or name in _AT_START) and file.is_file():
-            found[file] = file.relative_to(folder).as_posix() if folder is not None else file.name
+        place = next((place for place in places if str(file).startswith(place)), None)
+        if (place is not None or name in _AT_START) and file.is_file():
+            found[file] = str(file).removeprefix(place) if place is not None else file.name
     return found

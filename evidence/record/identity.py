@@ -7,11 +7,14 @@ it contains every file that can affect a stage's result.
 
 from __future__ import annotations
 
-import ast
+import dis
 import re
 from collections.abc import Iterator
 from functools import cache
+from modulefinder import ModuleFinder
 from pathlib import Path, PurePosixPath
+from types import CodeType
+from typing import Any
 
 from evidence.dvc.pipeline import read_pipelines
 from evidence.settings import SETTINGS
@@ -46,6 +49,7 @@ def code_digest(stage: str, root: Path = PROJECT) -> str:
         ) from error
 
 
+_FINDER, _IMPORT = ModuleFinder(), dis.opmap["IMPORT_NAME"]
 _COMMAND = re.compile(r"python -m ([a-z0-9_.]+)(?: |$)")
 WRAPPER = "python -m evidence record -- "
 """The beginning of a stage's command that records any other command."""
@@ -78,10 +82,10 @@ def import_closure(module: str, root: Path = Path(".")) -> tuple[str, ...]:
     waiting = _files_of(module, root, tops)
     if not _is_here(module, root):
         raise DataError(f"{module}: no such module below {root.resolve().name}/; correct the stage's cmd in dvc.yaml")
-    found = set(waiting)
+    found, names = set(waiting), set[str]()
     while waiting:
-        path = waiting.pop()
-        for name in imported_names(root / path, root):
+        for name in {*imported_names(root / waiting.pop(), root)} - names:
+            names.add(name)
             new = [file for file in _files_of(name, root, tops) if file not in found]
             found.update(new)
             waiting += new
@@ -105,25 +109,28 @@ def imported_names(path: Path, root: Path = Path(".")) -> tuple[str, ...]:
 
 
 @cache
+def compiled_code(source: bytes) -> CodeType:
+    """The code of a source file; raises ``SyntaxError`` if it cannot be parsed."""
+    return compile(source, "<source>", "exec", dont_inherit=True)
+
+
+@cache
 def _names(source: bytes, package: tuple[str, ...]) -> tuple[str, ...]:
     names: list[str] = []
-    for node in _statements(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            names += [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else ()
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            names += [base, *(f"{base}.{alias.name}" for alias in node.names)]
+    for *level, parts, module in _imports(compiled_code(source)):
+        above = package[: len(package) - level[0] + 1] if level else ()
+        base = ".".join([*above, *([module] if module else [])])
+        names += [base, *(f"{base}.{part}" for part in parts or ())]
     return tuple(names)
 
 
-def _statements(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every statement below ``tree``; expressions, which are most nodes of a file, cannot hold one."""
-    for blocks in ("body", "handlers", "cases", "orelse", "finalbody"):
-        inner = getattr(tree, blocks, ())
-        for node in inner if isinstance(inner, list) else ():
-            yield node
-            yield from _statements(node)
+def _imports(code: CodeType) -> Iterator[tuple[Any, ...]]:
+    """Each import in a file and in its functions: the level if it is relative, the imported names, the module."""
+    if _IMPORT in code.co_code:
+        yield from (found for kind, found in _FINDER.scan_opcodes(code) if kind != "store")
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _imports(inner)
 
 
 def _files_of(module: str, root: Path, tops: set[str]) -> list[str]:

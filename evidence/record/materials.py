@@ -21,6 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
 
+from evidence.record.identity import compiled_code
 from evidence.record.ledger import RECORDS
 from evidence.settings import STATE
 from ground.io import sha256_file
@@ -145,8 +146,7 @@ def foreign_modules() -> dict[str, Path]:
 
 def is_foreign(file: Path) -> bool:
     """True if a source file is outside of the environment, the standard library included."""
-    folder = _resolved(file.parent)
-    return not any(folder.is_relative_to(place) for place in _environment())
+    return not _is_installed(_resolved(file.parent))
 
 
 def unlisted_modules(code: Iterable[str], root: Path = Path(".")) -> dict[str, str]:
@@ -166,7 +166,7 @@ def _compiled(source: Path) -> Path | None:
     compiled = Path(cache_from_source(source))
     try:
         head, code = compiled.read_bytes()[4:16], SourcelessFileLoader(source.stem, str(compiled)).get_code(source.stem)
-        same = code == compile(source.read_bytes(), str(source), "exec", dont_inherit=True)
+        same = code == compiled_code(source.read_bytes())
     except (OSError, ImportError, EOFError, SyntaxError, TypeError, ValueError):  # none, or one that cannot be run
         return None
     times = source.stat()
@@ -225,6 +225,11 @@ def _file_of(module: ModuleType) -> Path | None:
 def _environment() -> tuple[Path, ...]:
     """The folders of the interpreter and of its installed packages."""
     return tuple(Path(place).resolve() for place in {sys.prefix, sys.base_prefix, *sysconfig.get_paths().values()})
+
+
+@cache
+def _is_installed(folder: Path) -> bool:
+    return any(folder.is_relative_to(place) for place in _environment())
 
 
 @cache

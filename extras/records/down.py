@@ -22,7 +22,7 @@ from evidence.verbs.targets import Files, at, link_outs
 from extras.records.selection import OVERLAP, TRAJECTORIES, Selection, one_of, overlap_of, select, totals
 from ground.io import DataError, read_json, text_digest
 from ground.show import counted, table
-from pathfinder.core.records import normalise
+from ground.text import normalise
 from pathfinder.reporting.index import schema
 
 TABLES = Path("reports/tables.json")

@@ -28,10 +28,10 @@ from extras.records.upstream_line import (
     upstream_line,
 )
 from ground.io import DataError, read_json, sha256_of, text_digest
+from ground.text import normalise
 from pathfinder.core.labels import STEP_LABELS
 from pathfinder.core.params import Preset
 from pathfinder.core.prompts import LABEL_TOKENS, user_turn
-from pathfinder.core.records import normalise
 from pathfinder.data.export import paper_rows, special_texts
 from pathfinder.data.upstream import Reading
 from pathfinder.judge.parsing import CUT, read_scores

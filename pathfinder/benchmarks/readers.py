@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ground.io import DataError, open_bytes
+from ground.text import normalise
 from pathfinder.core.given import rows_in
-from pathfinder.core.records import normalise
 
 SUBSETS = ("gsm8k", "math", "olympiadbench", "omnimath")
 CLASSES = (

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import unicodedata
 from itertools import accumulate, compress
 from typing import Any
 
 import polars as pl
 
 from ground.io import text_digest
+from ground.text import normalise
 from pathfinder.core.labels import CRITERIA, MONTE_CARLO, STEP_LABELS
 from pathfinder.core.prompts import without_captions
 
@@ -128,11 +128,6 @@ def content_id(value: Any) -> str:
         except RecursionError:
             value = repr(value).encode()
     return hashlib.sha256(value.strip()).hexdigest()[:32]
-
-
-def normalise(text: str) -> str:
-    """The form in which problems are compared: NFKC, lower case, single spaces."""
-    return " ".join(unicodedata.normalize("NFKC", text).lower().split())
 
 
 def as_trained(trajectories: pl.DataFrame, steps: pl.DataFrame, preset: str) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -21,7 +21,7 @@ import polars as pl
 from datasketch import MinHash, MinHashLSH
 
 from ground.io import text_digest
-from pathfinder.core.records import normalise
+from ground.text import normalise
 from pathfinder.data.near_duplicates import SHINGLE, WORD, NearDuplicates
 
 SHORT = 10

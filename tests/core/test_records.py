@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pathfinder.core.records import normalise, problem_id, record_id, trajectory_id
+from ground.text import normalise
+from pathfinder.core.records import problem_id, record_id, trajectory_id
 
 
 def test_ids_name_the_origin_of_a_record() -> None:

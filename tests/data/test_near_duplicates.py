@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pathfinder.core.records import normalise
+from ground.text import normalise
 from pathfinder.data.near_duplicates import WORD, NearDuplicates
 from pathfinder.data.overlap import jaccard, shingles
 

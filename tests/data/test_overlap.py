@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ground.io import text_digest
-from pathfinder.core.records import normalise
+from ground.text import normalise
 from pathfinder.data.overlap import (
     COUNTS,
     BenchmarkText,

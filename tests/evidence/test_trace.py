@@ -20,10 +20,10 @@ from extras.records.trace import _truth, trace_record
 from extras.records.upstream_line import parse_identity
 from ground.io import DataError, sha256_file, write_json, write_jsonl, write_parquet
 from ground.show import as_text
-from ground.text import printable
+from ground.text import normalise, printable
 from pathfinder.cli import app
 from pathfinder.core.prompts import judge_prompt
-from pathfinder.core.records import ANSWERS, DECISIONS, LABELS, TREES, normalise, record_id, trajectory_id
+from pathfinder.core.records import ANSWERS, DECISIONS, LABELS, TREES, record_id, trajectory_id
 from pathfinder.core.tables import table_writer
 from pathfinder.engines.journal import Journal
 from stages import filter as filter_stage

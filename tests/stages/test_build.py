@@ -9,8 +9,9 @@ import yaml
 from datasketch import MinHash
 
 from ground.io import DataError, read_json, text_digest, write_json, write_jsonl, write_parquet
+from ground.text import normalise
 from pathfinder.core.mixes import records_of
-from pathfinder.core.records import CLEAN, DECISIONS, LINES, STEPS, TRAJECTORIES, TREES, normalise, problem_id
+from pathfinder.core.records import CLEAN, DECISIONS, LINES, STEPS, TRAJECTORIES, TREES, problem_id
 from pathfinder.data import overlap, trainset
 from pathfinder.data.exclusions import EXCLUSIONS
 from pathfinder.data.overlap import StepIndex, StepMatch

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from pathfinder.core.records import normalise
+from ground.text import normalise
 
 RAW = Path("artifacts/raw")
 HERE = Path("straightforward")

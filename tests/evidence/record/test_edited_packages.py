@@ -50,24 +50,24 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_packages_as_they_were_installed_are_not_named(site: Path) -> None:
-    assert environment.edited_files() == {}
-    assert len(environment.installed_wheels()["planted-package"]) == 32
+    assert environment.edited_files(environment.installed_records()) == {}
+    assert len(environment.installed_wheels(environment.installed_records())["planted-package"]) == 32
     assert describe_environment()["edited_files"] == {}
 
 
 def test_the_digest_does_not_depend_on_the_place_of_the_environment(site: Path) -> None:
-    before = environment.installed_wheels()["planted-package"]
+    before = environment.installed_wheels(environment.installed_records())["planted-package"]
     (record,) = site.glob("*.dist-info/RECORD")
     record.write_text(record.read_text().replace("AAAA", "BBBB"))
-    assert environment.installed_wheels()["planted-package"] == before
+    assert environment.installed_wheels(environment.installed_records())["planted-package"] == before
     record.write_text(record.read_text().replace("planted.pth,", "planted-2.pth,"))
-    assert environment.installed_wheels()["planted-package"] != before
+    assert environment.installed_wheels(environment.installed_records())["planted-package"] != before
 
 
 def test_an_edited_module_is_named(site: Path) -> None:
     (site / "planted_package/core.py").write_text("VALUE = 2\n")
     stated, now = (hashlib.sha256(text.encode()).hexdigest() for text in (SOURCE, "VALUE = 2\n"))
-    assert environment.edited_files() == {"planted_package/core.py": [stated, now]}
+    assert environment.edited_files(environment.installed_records()) == {"planted_package/core.py": [stated, now]}
 
 
 def test_files_that_python_runs_at_its_start_are_named(site: Path) -> None:
@@ -75,7 +75,7 @@ def test_files_that_python_runs_at_its_start_are_named(site: Path) -> None:
     (site / "new.pth").write_text("import os\n")
     (site / "usercustomize.py").write_text("")
     importlib.import_module("usercustomize")
-    found = environment.edited_files()
+    found = environment.edited_files(environment.installed_records())
     assert {name: stated is None for name, (stated, _) in found.items()} == {
         "planted.pth": False,
         "new.pth": True,
@@ -87,7 +87,7 @@ def test_a_new_file_where_packages_have_no_record_is_told_apart(site: Path) -> N
     """Distributions of Linux install packages without RECORD."""
     (site / "other.egg-info").mkdir()
     (site / "new.pth").write_text("import os\n")
-    (name,) = environment.edited_files()
+    (name,) = environment.edited_files(environment.installed_records())
     assert name == "new.pth (where packages have no RECORD)"
     assert environment.may_be_sound(name)
     assert environment.may_be_sound("_virtualenv.pth")
