@@ -1,8 +1,8 @@
 """Sample from a causal language model in this process: batched, with a key-value cache, repeatable per row.
 
 Only a row's key determines its randomness (SHA-256 of the key seeds a Philox stream with one number per token). A
-sample therefore depends on its neighbours only through the rounding of batched arithmetic, and the same batch gives the
-same bytes. Rows with identical text so far share one computation; finished rows leave the batch.
+sample therefore depends on its neighbours only through the rounding of batched arithmetic, and the same batches in the
+same order give the same bytes. Rows with identical text so far share one computation; finished rows leave the batch.
 """
 
 from __future__ import annotations
@@ -35,9 +35,13 @@ _NUCLEUS = (8, 64)  # most nuclei fit into this many tokens; larger ones need a 
 
 
 class Generator:
-    """A causal language model and its tokenizer. Raises ``DataError`` if neither defines an end token."""
+    """A causal language model and its tokenizer. Raises ``DataError`` if neither defines an end token.
 
-    def __init__(self, folder: Path) -> None:
+    With ``keeps``, a batch keeps the keys and values of its prompts for the next one, whose prompts may continue them.
+    This changes samples only through rounding.
+    """
+
+    def __init__(self, folder: Path, keeps: bool = False) -> None:
         opened = open_model(folder)
         self.tokenizer = opened.tokenizer
         self.specials = special_strings(self.tokenizer)
@@ -46,6 +50,7 @@ class Generator:
         self._pad = min(self._ends)
         self._longest = int(getattr(self._model.config, "max_position_embeddings", 2**31))
         self._pieces: dict[int, str] = {}
+        self._keeps, self._trunks = keeps, _Trunks({}, 0, [])
         self.tokens = Counter[str]()
         """Tokens without padding: ``computed`` by the model, and ``separate`` if completions shared none."""
 
@@ -54,21 +59,24 @@ class Generator:
         turns = [{"role": "user", "content": user}]
         return str(self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
 
-    def encode(self, prompt: str) -> list[int]:
+    def encode(self, prompt: str) -> tuple[int, ...]:
         """Ids of a prompt. Special tokens in it take effect, so neutralise untrusted parts first."""
-        return list(self.tokenizer.encode(prompt, add_special_tokens=False))
+        return tuple(self.tokenizer.encode(prompt, add_special_tokens=False))
 
     @torch.inference_mode()
-    def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
+    def generate(
+        self, prompts: Sequence[str | tuple[int, ...]], keys: Sequence[str], sampling: Sampling
+    ) -> list[Completion]:
         """Complete each prompt, in order; ``keys`` has one key per prompt, which determines the row's randomness.
 
+        The prompts are texts or the ids of ``encode``, in one call all alike.
         A prompt that leaves no room for ``max_tokens`` is "too_long", as it would be for a server.
         Raises ``DataError`` if a prompt is empty, ``ValueError`` if there is not one key per prompt.
         """
         if len(prompts) != len(keys):
             raise ValueError(f"{len(prompts)} prompts and {len(keys)} keys; give one key per prompt")
-        encoded = {prompt: self.encode(prompt) for prompt in set(prompts)}
-        if [] in encoded.values():
+        encoded = {prompt: self.encode(prompt) if isinstance(prompt, str) else prompt for prompt in set(prompts)}
+        if () in encoded.values():
             raise DataError("a prompt is empty; the model needs at least one token to continue")
         # rows of similar length share a batch, which saves padding; the place breaks ties, which fixes the order
         order = sorted(range(len(prompts)), key=lambda i: (len(encoded[prompts[i]]), prompts[i], i))
@@ -81,8 +89,10 @@ class Generator:
             self.tokens["separate"] += sum(len(encoded[prompts[i]]) + out[i].tokens - 1 for i in rows)
         return [out[i] for i in range(len(prompts))]
 
-    def _batch(self, prompts: list[list[int]], keys: list[str], sampling: Sampling) -> list[Completion]:
-        state = _State(self._model, self._pad, prompts, sampling.max_tokens)
+    def _batch(self, prompts: list[tuple[int, ...]], keys: list[str], sampling: Sampling) -> list[Completion]:
+        state = _State(self._model, self._pad, prompts, sampling.max_tokens, self._trunks)
+        if self._keeps:
+            self._trunks = state.trunks
         rows = [_Row(_stream(key, sampling), place) for key, place in zip(keys, state.places, strict=True)]
         active = rows
         for position in range(sampling.max_tokens):
@@ -140,8 +150,8 @@ class _Cache:
     mask: Tensor
     """What each of the new tokens sees, additive (rows, 1, tokens, keys)."""
 
-    def __init__(self, rows: int, capacity: int) -> None:
-        self.rows, self.capacity, self.length = rows, capacity, 0
+    def __init__(self, rows: int, width: int, more: int) -> None:
+        self.rows, self.width, self.capacity, self.length = rows, width, width + more, 0
         self.part, self.first = slice(0, rows), 0
         self.held: list[Tensor] = []  # keys and values of each layer in turn
 
@@ -152,11 +162,16 @@ class _Cache:
         """Append a layer's new keys and values; returns all of them, each of shape (rows, heads, tokens, size)."""
         at, end = 2 * layer_idx, self.length + keys.shape[2]
         if at == len(self.held):
-            shape = (self.rows, keys.shape[1], self.capacity, keys.shape[3])
-            self.held += [keys.new_zeros(shape), values.new_zeros(shape)]  # a masked NaN would still be one
+            self.reserve((keys, values))
         for tensor, new in zip(self.held[at : at + 2], (keys, values), strict=True):
             tensor[self.part, :, self.length : end] = new
         return self.held[at][self.part, :, self.first : end], self.held[at + 1][self.part, :, self.first : end]
+
+    def reserve(self, like: Sequence[Tensor]) -> None:
+        """Add room for keys or values of this many heads and this size; the padding of prompts stays zero."""
+        for tensor in like:
+            self.held.append(tensor.new_empty((self.rows, tensor.shape[1], self.capacity, tensor.shape[3])))
+            self.held[-1][:, :, : self.width] = 0  # a NaN would remain one under a mask
 
     def select_queries(self, slots: Tensor) -> _Cache:
         """The same plan: the slots with queries are the last of each row."""
@@ -199,6 +214,26 @@ class _Cache:
         self.rows, self.part = rows, slice(0, rows)
 
 
+@dataclass(frozen=True, slots=True)
+class _Trunks:
+    """The places of prompts in a cache, whose first ``width`` tokens end with the prompts."""
+
+    places: dict[tuple[int, ...], int]
+    width: int
+    held: list[Tensor]
+
+    def find(self, prompts: list[tuple[int, ...]]) -> list[tuple[int, int, int]]:
+        """The longest known start of each prompt: its place, its first token in the cache and its usable tokens."""
+        lengths = sorted({len(known) for known in self.places}, reverse=True)
+
+        def longest(prompt: tuple[int, ...]) -> tuple[int, int, int]:
+            n = next((n for n in lengths if n <= len(prompt) and prompt[:n] in self.places), 0)
+            # the last token passes through the model in any case, because its logits are needed
+            return self.places.get(prompt[:n], 0), self.width - n, min(n, len(prompt) - 1)
+
+        return [longest(prompt) for prompt in prompts]
+
+
 class _State:
     """A batch between two tokens: its cache, its mask and the logits of the next token, (places, vocabulary).
 
@@ -206,28 +241,41 @@ class _State:
     their draws differ. Candidates of one search round mostly agree, so this saves most of the work.
     """
 
-    def __init__(self, model: Any, pad: int, prompts: list[list[int]], max_tokens: int) -> None:
-        self._model, self._pad = model, pad
-        unique = list(dict.fromkeys(map(tuple, prompts)))
+    def __init__(
+        self, model: Any, pad: int, prompts: list[tuple[int, ...]], max_tokens: int, before: _Trunks | None = None
+    ) -> None:
+        self._model, self._pad, self._before = model, pad, before or _Trunks({}, 0, [])
+        unique = list(dict.fromkeys(prompts))
         place_of = {prompt: place for place, prompt in enumerate(unique)}
-        self.places = [place_of[tuple(prompt)] for prompt in prompts]  # where each row starts
-        width = max(map(len, unique))
-        self._cache = _Cache(len(unique), width + max_tokens)
+        self.places = [place_of[prompt] for prompt in prompts]  # where each row starts
+        width, self.computed = max(map(len, unique)), 0
+        self._cache = _Cache(len(unique), width, max_tokens)
+        self._cache.reserve(self._before.held)
         self._next = torch.tensor([len(prompt) for prompt in unique])
         self._seen = torch.arange(width + max_tokens) >= width - self._next[:, None]
-        self.computed = int(self._next.sum())
-        size = max(_PREFILL // width, 1)
-        starts = range(0, len(unique), size)
-        self.logits = torch.cat([self._prefill(slice(at, at + size), unique[at : at + size], width) for at in starts])
+        found = self._before.find(unique)
+        size = _PREFILL // max(len(prompt) - known for prompt, (_, _, known) in zip(unique, found, strict=True)) or 1
+        parts = [slice(at, at + size) for at in range(0, len(unique), size)]
+        self.logits = torch.cat([self._prefill(part, unique[part], found[part]) for part in parts])
         self._cache.part, self._cache.first = slice(0, len(unique)), 0
+        self.trunks = _Trunks(place_of, width, list(self._cache.held))
+        """The prompts of this batch; later tokens leave their part of the cache as it is."""
 
-    def _prefill(self, part: slice, prompts: list[tuple[int, ...]], end: int) -> Tensor:
-        width = max(map(len, prompts))
-        ids = torch.tensor([(self._pad,) * (width - len(prompt)) + prompt for prompt in prompts])
-        self._cache.part, self._cache.first, self._cache.length = part, end - width, end - width
-        seen = self._seen[part, end - width : end]
-        causal = torch.ones((width, width), dtype=torch.bool).tril()
-        return self._forward(ids, (seen.cumsum(1) - 1).clamp(min=0), (seen[:, None] & causal)[:, None])
+    def _prefill(self, part: slice, prompts: list[tuple[int, ...]], found: list[tuple[int, int, int]]) -> Tensor:
+        """Fill some places: copy what is known and compute the same number of tokens of each prompt, its last ones."""
+        end, longest = self._cache.width, max(map(len, prompts))
+        width = max(len(prompt) - known for prompt, (_, _, known) in zip(prompts, found, strict=True))
+        for place, (prompt, (source, first, _)) in enumerate(zip(prompts, found, strict=True), part.start):
+            if (known := len(prompt) - width) > 0:
+                for new, old in zip(self._cache.held, self._before.held, strict=True):
+                    new[place, :, end - len(prompt) : end - width] = old[source, :, first : first + known]
+        ids = torch.tensor([(self._pad,) * (width - len(prompt)) + prompt[-width:] for prompt in prompts])
+        self._cache.part, self._cache.first, self._cache.length = part, end - longest, end - width
+        seen = self._seen[part, end - longest : end]
+        self.computed += int(seen[:, -width:].sum())
+        causal = torch.ones((width, longest), dtype=torch.bool).tril(longest - width)
+        positions = (seen.cumsum(1) - 1).clamp(min=0)[:, -width:]
+        return self._forward(ids, positions, (seen[:, None] & causal)[:, None])
 
     def advance(self, drawn: list[tuple[int, int]]) -> list[int]:
         """Feed each active row's token, given as (place, token); returns the rows' new places."""

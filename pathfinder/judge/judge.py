@@ -147,13 +147,14 @@ class LocalJudge:
     def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, meter: Meter) -> dict[str, str]:
         """Generate the missing answers in batches of similar length."""
         generator = self._generator
-        lengths = {key: len(generator.encode(generator.chat_prompt(prompt_of(key)))) for key in keys}
+        prompts = {key: generator.encode(generator.chat_prompt(prompt_of(key))) for key in keys}
+        lengths = {key: len(prompt) for key, prompt in prompts.items()}
         for batch in self._batches(lengths):
             missing = _missing(batch, journal, meter)
             if missing and meter.take(len(missing)):
                 fitting = [key for key in batch if lengths[key] <= self._longest_prompt]
-                prompts = [generator.chat_prompt(prompt_of(key)) for key in fitting]
-                drawn = zip(fitting, generator.generate(prompts, fitting, self._sampling), strict=True)
+                completions = generator.generate([prompts[key] for key in fitting], fitting, self._sampling)
+                drawn = zip(fitting, completions, strict=True)
                 answers = {
                     key: Reply(c.text, c.tokens, c.finish, lengths[key]) for key, c in drawn if c.finish != "too_long"
                 }

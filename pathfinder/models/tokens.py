@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -236,13 +237,16 @@ def neutralise(text: str, specials: Collection[str]) -> str:
     """
     if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    breakable = [special for special in specials if len(special) > 1]
-    if not any(special in text for special in breakable):
-        return text
-    pattern = re.compile("|".join(re.escape(special) for special in sorted(breakable, key=len, reverse=True)))
+    pattern = _any_of(tuple(specials))
     while pattern.search(text):
         text = pattern.sub(lambda found: found[0][0] + _WORD_JOINER + found[0][1:], text)
     return text
+
+
+@lru_cache(maxsize=16)
+def _any_of(specials: tuple[str, ...]) -> re.Pattern[str]:
+    breakable = sorted((special for special in specials if len(special) > 1), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, breakable)) or "(?!)")
 
 
 def add_label_tokens(tokenizer: PreTrainedTokenizerFast) -> list[str]:

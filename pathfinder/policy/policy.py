@@ -85,7 +85,7 @@ def open_policy(settings: Search, folder: Path, urls: Sequence[str]) -> Policy:
     if settings.engine == "transformers":
         with uncollected():  # a policy behind a server needs no torch
             from pathfinder.engines.generate import Generator
-        return Generator(folder)
+        return Generator(folder, keeps=True)
     return ServerPolicy(urls, concurrency=settings.batch_size * settings.n)
 
 

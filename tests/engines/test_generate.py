@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ground.io import DataError
-from pathfinder.engines.generate import Generator, _State
+from pathfinder.engines.generate import Generator, _nucleus, _State
 from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.models.decoder import load_decoder
 from pathfinder.models.folders import open_model
@@ -53,7 +53,7 @@ def model(folder: Path) -> Any:
 
 
 def plain_greedy(generator: Generator, model: Any, prompt: str, tokens: int) -> list[int]:
-    ids = generator.encode(prompt)
+    ids = list(generator.encode(prompt))
     new: list[int] = []
     for _ in range(tokens):
         with torch.inference_mode():
@@ -81,7 +81,7 @@ def test_logits_are_those_of_transformers(
     """Up to rounding. Rows join, separate and leave on the way; prompts pass through the model in several parts."""
     monkeypatch.setattr("pathfinder.engines.generate._PREFILL", 100)
     random_decoder(model_type, plain_tokenizer(), **heads).save_pretrained(tmp_path)
-    prompts = [[1 + (7 * at * row) % 400 for at in range(2 + 9 * row % 50)] for row in range(12)]
+    prompts = [tuple(1 + (7 * at * row) % 400 for at in range(2 + 9 * row % 50)) for row in range(12)]
 
     def drawn(model: Any) -> list[torch.Tensor]:
         state = _State(model, 0, prompts * 2, 5)
@@ -119,6 +119,41 @@ def test_tokens_are_counted_without_padding(folder: Path) -> None:
     found = made.generate(prompts, ["a", "b", "c", "d"], Sampling(0.0, 1.0, 24))
     costs = [len(made.encode(prompt)) + one.tokens - 1 for prompt, one in zip(prompts, found, strict=True)]
     assert (made.tokens["computed"], made.tokens["separate"]) == (costs[0] + costs[3], sum(costs))
+
+
+def test_prompts_that_continue_the_last_ones_are_not_computed_again(folder: Path, generator: Generator) -> None:
+    """Rounds of a search: prompts go on, stay the same, are cut or new. Only the new tokens pass through the model."""
+    made, sampling = Generator(folder, keeps=True), Sampling(1.0, 0.95, 8)
+    prompt = made.encode(PROMPTS[1] * 3)
+    rounds = [
+        [prompt[:20], prompt[:23], prompt[3:30]],
+        [prompt[:24], prompt[:23], prompt[3:33], prompt[:20]],
+        [prompt[:24], prompt[:23] * 2, prompt[3:33]],
+        [prompt[5:19], prompt[5:24]],
+    ]
+    for last in (70, 4 * 3, 3 * 23, 14 + 19):
+        prompts, keys = rounds.pop(0), ["a", "b", "c", "d"]
+        with torch.inference_mode():
+            state = _State(made._model, made._pad, prompts, 8, made._trunks)
+            plain = _State(made._model, made._pad, prompts, 8)
+        torch.testing.assert_close(state.logits, plain.logits, rtol=0, atol=1e-5 * float(plain.logits.abs().max()))
+        assert state.computed == last
+        assert made.generate(prompts, keys[: len(prompts)], sampling) == generator.generate(
+            prompts, keys[: len(prompts)], sampling
+        )
+
+
+@pytest.mark.parametrize("top_p", [0.3, 0.95, 1.0])
+def test_a_nucleus_is_found_in_the_likeliest_tokens(top_p: float) -> None:
+    torch.manual_seed(0)
+    chances = (torch.randn(40, 300) * torch.arange(1, 41)[:, None] / 8).softmax(-1)
+    top, ids = _nucleus(chances, top_p)
+    whole, order = chances.sort(descending=True)
+    kept = whole.double() * (whole.double().cumsum(-1) - whole < top_p)
+    found = torch.zeros_like(kept)
+    found[:, : top.shape[1]] = top.double() * (top.double().cumsum(-1) - top < top_p)
+    assert torch.equal(found, kept)
+    assert torch.equal(ids[found[:, : ids.shape[1]] > 0], order[kept > 0])
 
 
 def test_draws_follow_the_nucleus(generator: Generator, model: Any) -> None:
