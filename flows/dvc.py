@@ -87,14 +87,15 @@ class TimeLimitError(PathfinderError, RuntimeError):
 class Dvc:
     """DVC in one project folder. Thread-safe.
 
-    Every method raises ``DvcError`` if its command fails and ``Cancelled`` after ``stop``.
+    ``environment`` are variables for all commands. With ``warm``, the commands are forks of one process, which starts
+    now. Every method raises ``DvcError`` if its command fails and ``Cancelled`` after ``stop``.
     """
 
-    def __init__(self, root: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, root: Path, environment: Mapping[str, str] | None = None, warm: bool = False) -> None:
         self.root = root
         self._environment = {"PYTHONUNBUFFERED": "1", **(environment or {})}
         self._running: set[Command | subprocess.Popen[str]] = set()
-        self._warm: Warm | None = None
+        self._warm = Warm(root, self._environment) if warm else None
         self._lock = threading.Lock()
         self._pushing = threading.Lock()
         self._stopping = False
@@ -239,10 +240,9 @@ class Dvc:
     def _start(
         self, module: str, command: Sequence[str], root: Path, environment: Mapping[str, str]
     ) -> Command | subprocess.Popen[str]:
-        """Start a command; those of DVC after the first ``repro`` in a process that has imported it."""
-        if module == "dvc" and (self._warm or "repro" in command):
+        """Start a command, those of DVC in the warm process if there is one."""
+        if module == "dvc" and self._warm is not None:
             with contextlib.suppress(OSError):  # the warm process was killed, or cannot take the command
-                self._warm = self._warm or Warm(self.root, self._environment)
                 return self._warm.start(command, root, environment)
         return processes.start(module, command, root, environment, subprocess.PIPE)
 

@@ -125,6 +125,11 @@ def missing_data(root: Path) -> list[str]:
     return [p.name for p in pointers if any(not (root / out["path"]).exists() for out in read_yaml(p).get("outs", ()))]
 
 
+def missing_outs(root: Path, graph: Graph, names: Iterable[str]) -> list[str]:
+    """The outs of the stages ``names`` that are not in the workspace."""
+    return [out for name in names for out in graph.stages[name].all_outs if not (root / out).exists()]
+
+
 def planned(graph: Graph, status: Mapping[str, Any], locked: set[str], selected: set[str]) -> list[Planned]:
     """The out-of-date stages of ``selected`` in order; ``locked`` are the stages in the lock."""
     stale = out_of_date(graph, status)

@@ -33,7 +33,7 @@ from evidence.remote.guard import Guard
 from evidence.remote.publication import Commit
 from flows import server, storage, wings
 from flows.dvc import Cancelled, Dvc, require_project
-from flows.graph import Graph, load_graph, missing_data, out_of_date
+from flows.graph import Graph, load_graph, missing_data, missing_outs, out_of_date
 from flows.guard.endings import SETTLE_S, left_behind, server_needed, settle
 from flows.guard.lock import Hold, held
 from flows.parameters import Jobs, Targets
@@ -141,7 +141,8 @@ class Run:
         self._was_pending = storage.is_pending(root, self.address)  # before this run changes the lock
         threads = max(1, cores // min(self.jobs, graph.width(self.selected)))
         omp_threads = os.environ.get("OMP_NUM_THREADS", str(threads))
-        self.dvc = Dvc(root, {"OMP_NUM_THREADS": omp_threads, FLOW_RUN: flow_run.get_id() or ""})
+        variables = {"OMP_NUM_THREADS": omp_threads, FLOW_RUN: flow_run.get_id() or ""}
+        self.dvc = Dvc(root, variables, warm=True)
         self.places = places(self.dvc, graph, self.address)
         self._stage = stage_task(self.places, self.terminal, Guard(root) if pull else None)
         self._pushes = Pushes(push_task(self.dvc, self.terminal))
@@ -276,7 +277,8 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
     selected = graph.select(targets)
     terminal = Terminal()
     reports = hold.previous or hold.ended  # the flow also reports what a killed run left
-    if not (force or reports or missing_data(root) or out_of_date(graph, Dvc(root).status()) & selected):
+    absent = missing_data(root) or missing_outs(root, graph, selected)  # to ask DVC takes seconds
+    if not (force or reports or absent or out_of_date(graph, Dvc(root).status()) & selected):
         terminal.print("pathfinder", f"nothing to do, everything is up to date ({len(selected)} stages)")
         if storage.is_pending(root, address) and selected == graph.select(()):
             terminal.print("storage", f"pushing outputs that {address} does not have")

@@ -17,6 +17,7 @@ from typing import IO
 
 from flows import processes
 
+_CODE = Path(__file__).parents[1]
 MOST_BYTES = 2**17
 """Of a request, which is one message. A command with a longer one has a process of its own."""
 
@@ -46,7 +47,7 @@ class Warm:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         variables = {**environment, processes.MARK: processes.new_mark(root)}
         with theirs:
-            self._process = processes.start("flows.forks", [], root, variables, subprocess.DEVNULL, theirs.fileno())
+            self._process = processes.start("flows.forks", [], _CODE, variables, subprocess.DEVNULL, theirs.fileno())
 
     def start(self, arguments: Sequence[str], root: Path, environment: Mapping[str, str]) -> Command:
         """Start ``dvc ARGUMENTS`` in ``root``, the leader of a process group, with both streams in ``stdout``.

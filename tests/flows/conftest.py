@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from tests.support import warm
-from tests.support.prefect_database import give_database
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CONFIG = """\
@@ -118,7 +117,7 @@ class Project:
 
 
 def project_in(root: Path) -> Project:
-    """A new project in an empty folder; its server has started before."""
+    """A new project in an empty folder."""
     (root / ".dvc").mkdir()
     (root / ".dvc" / "config").write_text(CONFIG)
     (root / "dvc.yaml").write_text(PIPELINE)
@@ -126,7 +125,6 @@ def project_in(root: Path) -> Project:
     (root / "params.yaml").write_text("count: 10\n")
     shutil.copy(ROOT / "evidence.toml", root)
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
-    give_database(root)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PATHFINDER_"))}
     return Project(root, {**kept, **warm.inherited(), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
 

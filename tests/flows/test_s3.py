@@ -28,7 +28,6 @@ from flows.dvc import Dvc
 from flows.storage import REMOTE, configure
 from ground.remote import ENDPOINT, open_store
 from tests.flows.conftest import ROOT, Project
-from tests.support.prefect_database import give_database
 from tests.support.s3 import s3_server
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow]
@@ -89,7 +88,6 @@ def remote(credentials: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict
 @pytest.fixture
 def prefect(tmp_path: Path, warm_starts: None) -> Iterator[str]:
     """The address of a Prefect server."""
-    give_database(tmp_path)
     yield server.start_server(tmp_path).url
     server.stop(tmp_path, "server")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import os
 import signal
 import subprocess
@@ -67,7 +68,7 @@ def test_dvc_writes_a_first_lock_and_other_files_itself(text: str | None, tmp_pa
 
 
 def test_a_killed_command_fails_and_the_next_one_runs(project: Project) -> None:
-    dvc = Dvc(project.root)
+    dvc = Dvc(project.root, warm=True)
     project.trap("numbers", "os.kill(os.getppid(), 9)")
     with pytest.raises(DvcError):
         dvc.reproduce("numbers")
@@ -78,9 +79,10 @@ def test_a_killed_command_fails_and_the_next_one_runs(project: Project) -> None:
 
 
 def test_without_the_warm_process_a_command_has_its_own(project: Project) -> None:
-    dvc = Dvc(project.root)
+    dvc = Dvc(project.root, warm=True)
     assert dvc.reproduce("numbers") == "ran"
     assert dvc._warm is not None
+    assert dvc._warm._process.poll() is None
     dvc._warm._process.kill()
     dvc._warm._process.wait()
     assert dvc.reproduce("square@odd") == "ran"
@@ -91,12 +93,13 @@ def test_an_environment_that_is_too_large_for_a_request(project: Project) -> Non
     with pytest.raises(OSError, match="too large"):
         warm.start(["status"], project.root, LONG)
     warm.stop()
-    assert Dvc(project.root, LONG).reproduce("numbers") == "ran"
+    assert Dvc(project.root, LONG, warm=True).reproduce("numbers") == "ran"
 
 
 def test_it_ends_with_the_process_that_started_it(project: Project) -> None:
     code = (
-        "import pathlib, time\nfrom flows.dvc import Dvc\ndvc = Dvc(pathlib.Path.cwd())\ndvc.reproduce('numbers')\n"
+        "import pathlib, time\nfrom flows.dvc import Dvc\ndvc = Dvc(pathlib.Path.cwd(), warm=True)\n"
+        "dvc.reproduce('numbers')\n"
         "pathlib.Path('pid.txt').write_text(f'{dvc._warm._process.pid}\\n')\ntime.sleep(600)\n"
     )
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
@@ -105,3 +108,68 @@ def test_it_ends_with_the_process_that_started_it(project: Project) -> None:
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert gone(pid)
+
+
+STAGE = """\
+import json, os, pathlib, sys
+facts = {
+    "argv": sys.argv, "name": __name__, "comm": pathlib.Path("/proc/self/comm").read_text().strip(),
+    "own": sorted(name for name in sys.modules if name.partition(".")[0] in ("evidence", "flows", "ground")),
+    "main": sys.modules["__main__"].__file__, "torch": "torch" in sys.modules, "stage": os.environ["DVC_STAGE"],
+    "kernels": os.environ.get("ATEN_CPU_CAPABILITY"), "leader": os.getpid() == os.getpgid(0),
+}
+if sys.argv[1] == "text":
+    sys.exit("error: what was wrong")
+if sys.argv[1] == "busy":
+    sys.exit(75)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), 9)
+pathlib.Path(sys.argv[1]).write_text(json.dumps(facts))
+"""
+
+
+def _stages(project: Project, **commands: str) -> None:
+    """Give the project stages with a module of its own, which is no part of this repository."""
+    (project.root / "stages").mkdir()
+    (project.root / "stages/__init__.py").touch()
+    for name, cmd in commands.items():
+        (project.root / f"stages/{name}.py").write_text(STAGE)
+        with (project.root / "dvc.yaml").open("a") as file:
+            file.write(f"  {name}:\n    cmd: {cmd}\n    outs: [{cmd.split()[-1]}]\n")
+
+
+def test_a_stage_is_a_fork_that_looks_like_a_process_of_its_own(project: Project) -> None:
+    _stages(project, sample="python -m stages.sample one.json", other="python -m stages.other two.json")
+    dvc = Dvc(project.root, warm=True)
+    assert [dvc.reproduce(name) for name in ("sample", "other")] == ["ran", "ran"]
+    fork, process = (json.loads((project.root / name).read_text()) for name in ("one.json", "two.json"))
+    assert (fork["comm"], fork["torch"], process["torch"]) == ("stages.sample", True, False)
+    assert process["comm"].startswith("python")
+    assert fork["argv"] == [fork["main"], "one.json"]
+    for facts, name in ((fork, "sample"), (process, "other")):
+        assert (facts["name"], facts["own"], facts["stage"], facts["leader"]) == ("__main__", [], name, False)
+        assert facts["main"] == str(project.root / f"stages/{name}.py")
+    dvc.stop()
+
+
+@pytest.mark.parametrize(("word", "told"), [("text", "what was wrong"), ("busy", "75"), ("killed", "-9")])
+def test_a_fork_that_fails_fails_as_a_process_does(word: str, told: str, project: Project) -> None:
+    _stages(project, sample=f"python -m stages.sample {word}", other=f"python -m stages.other {word}")
+    dvc = Dvc(project.root, warm=True)
+    messages = []
+    for name in ("sample", "other"):
+        with pytest.raises(DvcError, match=told) as caught:
+            dvc.reproduce(name)
+        messages.append(str(caught.value).replace(name, "stage"))
+        assert caught.value.transient is (word == "busy")
+    assert messages[0] == messages[1]
+    dvc.stop()
+
+
+def test_a_stage_with_other_variables_is_a_process_of_its_own(project: Project) -> None:
+    _stages(project, sample="python -m stages.sample one.json")
+    dvc = Dvc(project.root, warm=True)
+    dvc._environment["OMP_NUM_THREADS"] = "3"  # libraries have read it
+    assert dvc.reproduce("sample") == "ran"
+    assert json.loads((project.root / "one.json").read_text())["comm"].startswith("python")
+    dvc.stop()

@@ -15,7 +15,6 @@ from pathlib import Path
 from flows import server
 from tests.support.miniature import GIT, ROOT, dvc, miniature
 from tests.support.prefect_cli import prefect_commands
-from tests.support.prefect_database import give_database
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
 
 POOLS = {"download": "cpu", "train@full": "gpu", "train@plain": "judge"}
@@ -138,7 +137,6 @@ def site(folder: Path, committed: Path, patience_s: float = 600.0) -> Iterator[S
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PATHFINDER_R"))}
     with s3_server() as endpoint:
         remote = s3_bucket(endpoint)
-        give_database(folder)
         url = server.start_server(folder).url
         try:
             bucket = {**s3_environment(endpoint), "PATHFINDER_REMOTE": remote, "DVC_NO_ANALYTICS": "1"}
