@@ -50,7 +50,7 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run the pipeline of the active profile as a Prefect flow and print the results."""
-    from flows import committed, reproduce
+    from flows import committed, start
     from flows.terminal import Terminal
     from pathfinder.reporting import finished
 
@@ -60,7 +60,7 @@ def run(
 
     Terminal.is_verbose, Terminal.uses_stderr = verbose, as_json
     try:
-        reproduce.main(targets or (), force, pull, jobs)
+        start.main(targets or (), force, pull, jobs)
     except SystemExit:
         if as_json:  # a stage failed, which "stages" names, or the run was interrupted
             show_all([], None)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import os
 import runpy
-import signal
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -25,15 +23,14 @@ from prefect.logging.handlers import APILogWorker
 from prefect.runtime import deployment, flow_run
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
-from evidence.dvc.history import MAIN_LOCK, read_lock
 from evidence.dvc.lock import drop_absent, sort_lock
 from evidence.formats.page.render import write_page
 from evidence.record.environment import FLOW_RUN
 from evidence.remote.guard import Guard
 from evidence.remote.publication import Commit
 from flows import server, storage, wings
-from flows.dvc import Cancelled, Dvc, require_project
-from flows.graph import Graph, load_graph, missing_data, missing_outs, out_of_date
+from flows.dvc import Cancelled, Dvc
+from flows.graph import Graph, load_graph, missing_data, out_of_date
 from flows.guard.endings import SETTLE_S, left_behind, server_needed, settle
 from flows.guard.lock import Hold, held
 from flows.parameters import Jobs, Targets
@@ -239,55 +236,13 @@ class Run:
         return Outcome(name, "failed", 0.0, (), str(error))
 
 
-def main(targets: Sequence[str], force: bool = False, pull: bool = False, jobs: int = 0) -> None:
-    """Run the flow and end it cleanly on a signal.
+def run_on_server(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> int:
+    """Run the flow on a server that exists or is started for the run; returns the exit status.
 
-    Raises ``PathfinderError`` as ``start`` does, and ``SystemExit`` if a stage failed or the run was interrupted.
+    Raises ``PathfinderError`` if the storage or the server fails.
     """
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, _: sys.exit(128 + number))
-    try:
-        status = start(targets, force, pull, jobs)
-    except (KeyboardInterrupt, Cancelled):
-        status = 128 + signal.SIGINT
-    except SystemExit as ended:  # raised by the handler above
-        status = int(ended.code or 0)
-    if status > 128:
-        print("interrupted; repeat the command to resume", file=sys.stderr)
-    if status:
-        sys.exit(status)
-
-
-def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs: int = 0) -> int:
-    """Run the flow if anything is out of date, on a server that exists or is started for the run.
-
-    Returns the exit status. Raises ``PathfinderError`` if the project or a target is not valid, or the storage fails.
-    """
-    root = Path.cwd()
-    require_project(root)
-    with held(root) as hold:
-        return _start(root, hold, targets, force, pull, jobs)
-
-
-def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> int:
-    address = storage.configure(root)
-    graph = load_graph(root)
-    if (root / MAIN_LOCK).exists():
-        read_lock(root)  # DVC would refuse a damaged file later, without a reason
-    selected = graph.select(targets)
+    storage.preflight(root, storage.configure(root))
     terminal = Terminal()
-    reports = hold.previous or hold.ended  # the flow also reports what a killed run left
-    absent = missing_data(root) or missing_outs(root, graph, selected)  # to ask DVC takes seconds
-    if not (force or reports or absent or out_of_date(graph, Dvc(root).status()) & selected):
-        terminal.print("pathfinder", f"nothing to do, everything is up to date ({len(selected)} stages)")
-        if storage.is_pending(root, address) and selected == graph.select(()):
-            terminal.print("storage", f"pushing outputs that {address} does not have")
-            storage.preflight(root, address)
-            Dvc(root).push(*sorted(selected))
-            storage.publish(root, address)
-        terminal.where(root)
-        return 0
-    storage.preflight(root, address)
     server.require_space(root)
     with (
         server.local_server(root) as url,

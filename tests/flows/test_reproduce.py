@@ -301,7 +301,7 @@ def test_a_run_that_is_killed_before_it_knows_its_flow_run_gets_an_end(served: P
     crashed = "select name from flow_run where state_type = 'CRASHED'"
     before = query(served, crashed)
     kill = "lambda *_: os.kill(os.getpid(), signal.SIGKILL)"
-    words = f"import os, signal; from flows import reproduce; reproduce.Hold.name_flow_run = {kill}; reproduce.main(())"
+    words = f"import os, signal; from flows import start; start.Hold.name_flow_run = {kill}; start.main(())"
     served.run("-c", words, code=-9)
     assert query(served, running) == [("all stages",)]
     assert "the last run here did not end properly" in served.reproduce("numbers")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows import processes, reproduce, server
+from flows import processes, server, start
 from flows.guard.lock import LOCK
 from ground.io import DataError, TransientError
 from tests.flows.conftest import ROOT, Project
@@ -76,11 +76,11 @@ def test_a_named_server_does_not_lift_the_lock_of_the_folder(project: Project, m
     path = project.root / LOCK
     path.parent.mkdir(exist_ok=True)
     monkeypatch.chdir(project.root)
-    monkeypatch.setattr(reproduce, "_start", lambda *_: pytest.fail("the run has started"))
+    monkeypatch.setattr(start, "_start", lambda *_: pytest.fail("the run has started"))
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(DataError, match="another run is in progress in this folder"):
-            reproduce.start(())
+            start.start(())
 
 
 WRITERS = """
@@ -186,7 +186,7 @@ def test_a_named_server_that_does_not_take_a_run_is_one_line(
     with serving(Answer) as address:
         monkeypatch.setenv("PREFECT_API_URL", f"{address}/{status}")
         with temporary_settings({PREFECT_API_URL: f"{address}/{status}"}), pytest.raises(error, match=message):
-            reproduce.start(())
+            start.start(())
 
 
 @pytest.mark.parametrize("cause", [DataError, KeyboardInterrupt])

@@ -1,0 +1,68 @@
+"""The start of a run: the lock of the folder, what is out of date, and signals. Prefect is imported only for work."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from evidence.dvc.history import MAIN_LOCK, read_lock
+from flows import storage
+from flows.dvc import Cancelled, Dvc, require_project
+from flows.graph import load_graph, missing_data, missing_outs, out_of_date
+from flows.guard.lock import Hold, held
+from flows.terminal import Terminal
+
+
+def main(targets: Sequence[str], force: bool = False, pull: bool = False, jobs: int = 0) -> None:
+    """Run the flow and end it cleanly on a signal.
+
+    Raises ``PathfinderError`` as ``start`` does, and ``SystemExit`` if a stage failed or the run was interrupted.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
+    try:
+        status = start(targets, force, pull, jobs)
+    except (KeyboardInterrupt, Cancelled):
+        status = 128 + signal.SIGINT
+    except SystemExit as ended:  # raised by the handler above
+        status = int(ended.code or 0)
+    if status > 128:
+        print("interrupted; repeat the command to resume", file=sys.stderr)
+    if status:
+        sys.exit(status)
+
+
+def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs: int = 0) -> int:
+    """Run the flow if anything is out of date, on a server that exists or is started for the run.
+
+    Returns the exit status. Raises ``PathfinderError`` if the project or a target is not valid, or the storage fails.
+    """
+    root = Path.cwd()
+    require_project(root)
+    with held(root) as hold:
+        return _start(root, hold, targets, force, pull, jobs)
+
+
+def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> int:
+    address = storage.configure(root)
+    graph = load_graph(root)
+    if (root / MAIN_LOCK).exists():
+        read_lock(root)  # DVC would refuse a damaged file later, without a reason
+    selected = graph.select(targets)
+    terminal = Terminal()
+    reports = hold.previous or hold.ended  # the flow also reports what a killed run left
+    absent = missing_data(root) or missing_outs(root, graph, selected)  # to ask DVC takes seconds
+    if not (force or reports or absent or out_of_date(graph, Dvc(root).status()) & selected):
+        terminal.print("pathfinder", f"nothing to do, everything is up to date ({len(selected)} stages)")
+        if storage.is_pending(root, address) and selected == graph.select(()):
+            terminal.print("storage", f"pushing outputs that {address} does not have")
+            storage.preflight(root, address)
+            Dvc(root).push(*sorted(selected))
+            storage.publish(root, address)
+        terminal.where(root)
+        return 0
+    from flows.reproduce import run_on_server  # imports Prefect, which takes seconds
+
+    return run_on_server(root, hold, targets, force, pull, jobs)
