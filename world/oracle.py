@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from string import Formatter
 from typing import Any, ClassVar
 
@@ -259,11 +260,16 @@ class Truth:
 
     def faults(self, problem: str, steps: Sequence[str]) -> list[tuple[str, ...] | None] | None:
         """The faults of each step, ``None`` from the first step outside the grammar; ``None`` if there is no story."""
-        try:
-            story = read_story(problem)
-        except DataError:
-            return None
-        return [verdict.faults if verdict else None for verdict in assess_all(story, steps)]
+        return _faults(problem, tuple(steps))
+
+
+@cache
+def _faults(problem: str, steps: tuple[str, ...]) -> list[tuple[str, ...] | None] | None:
+    try:
+        story = read_story(problem)
+    except DataError:
+        return None
+    return [verdict.faults if verdict else None for verdict in assess_all(story, steps)]
 
 
 def assess_to_error(problem: Problem, steps: Sequence[str]) -> list[Verdict | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,6 +26,8 @@ FULL = VARIANTS["full"]
 RANDOM, MAJORITY = "the random pick", "the policy's majority vote"
 ONE_SAMPLE = "one sample of the policy (pass@1)"
 BEST_OF_N = {rule: f"its own {way} n ({score})" for rule, (way, score) in RULES.items()}
+_FILES_KEPT = 8
+"""Prediction files in memory at a time: the seeds of our systems, which several rules read in turn."""
 Row = dict[str, Any]
 Measure = Callable[[list[Row]], Measured]
 
@@ -52,6 +54,7 @@ class Evidence:
         self.first_runs = {name_of(members[0]): members[0].name for members in results.systems}
         self._published = {results.titles(name)[0]: name for found in results.published.values() for name in found}
         self._predictions, self.report = predictions, report
+        self._read = lru_cache(maxsize=_FILES_KEPT)(_rows_of)
         processbench, prmbench = raw / "processbench", raw / "prmbench"
         self.processbench_items = read_processbench(processbench).items if processbench.exists() else []
         self.prmbench_items = read_prmbench(prmbench).items if prmbench.exists() else []
@@ -69,7 +72,7 @@ class Evidence:
     def rows(self, name: str, only_set: str = "") -> list[Row]:
         """A prediction file's rows, of one search set if named; empty if the file does not exist."""
         path = self._predictions / name
-        rows = (row for _, row in read_jsonl(path)) if path.exists() else ()
+        rows = self._read(path) if path.exists() else ()
         return [row for row in rows if not only_set or row["set"] == only_set]
 
     @cached_property
@@ -228,6 +231,10 @@ class Evidence:
 
     def _untrained(self, measured: Measured, name: str, reading: str = "") -> System | None:
         return gather({1: measured}, self.report, is_trained=False, files={1: self.files(name)}, reading=reading)
+
+
+def _rows_of(path: Path) -> list[Row]:
+    return [row for _, row in read_jsonl(path)]
 
 
 def _files_in(folder: Path) -> tuple[str, ...]:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from ground.io import read_json, write_json, write_jsonl
+from ground.io import read_json, read_jsonl, write_json, write_jsonl
 from pathfinder.baselines.adapter import AUTHORS
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.core.params import load_params
 from pathfinder.core.readings import OWN
 from pathfinder.pages.page import Table
+from pathfinder.reporting import evidence
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import PUBLISHED
 from pathfinder.reporting.page.contents import CAUGHT
@@ -72,8 +74,8 @@ def alarms(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[
         params.write_text(params.read_text().replace(f"{key}: []", f"{key}: [{value}]"))
     profile = load_params()
     results = load_results(Path("metrics"), (), [*profile.baselines, *profile.critics])
-    evidence = Evidence(results, Path("artifacts/predictions"), Path("artifacts/raw"), profile.report, Truth())
-    (table,) = false_alarm_table(evidence)
+    found = Evidence(results, Path("artifacts/predictions"), Path("artifacts/raw"), profile.report, Truth())
+    (table,) = false_alarm_table(found)
     assert isinstance(table, Table)
     return [[*row] for row in table.rows]
 
@@ -95,6 +97,13 @@ def test_the_page_of_published_systems_has_them(alarms: list[list[str]]) -> None
     (table,) = read_json(PUBLISHED)["tables"][CAUGHT]
     assert table["rows"] == alarms
     assert f"<h2>{CAUGHT}" in Path("reports/published.html").read_text(encoding="utf-8")
+
+
+def test_tables_that_need_the_same_file_read_it_once(alarms: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+    read = Mock(wraps=read_jsonl)
+    monkeypatch.setattr(evidence, "read_jsonl", read)
+    main(["published"])
+    assert len(read.mock_calls) == len({str(call) for call in read.mock_calls}) == 5
 
 
 def test_every_authors_rule_compares_the_score_of_a_step_with_a_threshold() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from pathfinder.benchmarks.metrics import ProcessBench
@@ -85,6 +86,7 @@ def caught(evidence: Evidence) -> list[Block]:
     return [Text(Sourced(_summary(counts, truth), source.origin)), table]
 
 
+@lru_cache(maxsize=1)
 def false_alarms(evidence: Evidence) -> dict[str, dict[str, Alarms]]:
     """Per system and reading, the correct steps of ProcessBench that are flagged; empty without known faults.
 
