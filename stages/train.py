@@ -13,11 +13,9 @@ so can a launcher by hand (docs/training.md). The first process writes the resul
 from __future__ import annotations
 
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
-
-import torch
-import transformers
 
 from evidence.record.stage import stage
 from ground import io
@@ -97,7 +95,7 @@ def _identity(learnt: Learnt, settings: Train) -> str:
             "data": [learnt.data, learnt.share, learnt.mix_seed],
             "base": asdict(learnt.base) if isinstance(learnt.base, HubModel) else learnt.base,
             "code": code_digest("train"),
-            "versions": [torch.__version__, transformers.__version__],
+            "versions": [version("torch"), version("transformers")],
         }
     )
 

@@ -73,8 +73,8 @@ def open_reader(folder: Path) -> tuple[Any, Prompter]:
 def learner_of(trees: pl.DataFrame, base: Path, variant: Variant, settings: Train) -> TreeLearner:
     """The records of ``trees`` (``records.TREES`` or ``SOFT_TREES``), and the model in ``base``, as training begins."""
     torch.set_num_threads(1)  # a fixed order of sums, as in the train stage
-    base = open_model(base).files
-    tokenizer = load_tokenizer(base)
+    opened = open_model(base)
+    tokenizer = load_tokenizer(opened.files)
     prompter = Prompter(tokenizer, variant)
     examples = read_examples(
         trees,
@@ -83,9 +83,9 @@ def learner_of(trees: pl.DataFrame, base: Path, variant: Variant, settings: Trai
         settings.weighting,
         settings.records_per_tree,
         settings.soft_labels,
-        positions(base),
+        positions(opened),
     )
-    network, _ = load_network(base, tokenizer, settings)
+    network, _ = load_network(opened.files, tokenizer, settings)
     return TreeLearner(examples, prompter, network, settings)
 
 

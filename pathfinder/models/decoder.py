@@ -1,4 +1,4 @@
-"""The declared decoders for inference, without transformers' modelling code, which takes seconds to import.
+"""The declared decoders without transformers' modelling code, which takes seconds to import.
 
 ``load_decoder`` builds a ``Decoder`` from the safetensors of a folder whose config.json is plain, and leaves every
 other folder to transformers. Its modules have the names of transformers' modules and round as they do, so the numbers
@@ -6,11 +6,13 @@ are the same (``tests/models/test_decoder.py``).
 
 ``final_states`` is the forward pass of both over a row of tokens, with less work than transformers' own. In the last
 layer only the readings need attention and the feed-forward block. The other slots only contribute keys and values. The
-rotary embedding and the feed-forward block reuse their buffers.
+rotary embedding reuses its buffers and, without gradients, so does the feed-forward block. A ``Decoder`` is also
+trained (``training.network``).
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,10 +20,11 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from ground.io import DataError
+from ground.io import DataError, write_json
 from pathfinder.models import model
 from pathfinder.models.architectures import Shape, architecture_of, shape_of
 from pathfinder.models.folders import OpenedModel
@@ -37,6 +40,7 @@ _SPECIAL = (
     "transformers_weights",
 )
 """Settings of config.json that only transformers follows."""
+_GENERATION = "generation_config.json"
 
 
 class _Linear(nn.Linear):
@@ -85,9 +89,9 @@ class _Rotary(nn.Module):
 class Decoder(nn.Module):
     """A declared decoder with the weights' names of transformers; ``final_states`` is its forward pass."""
 
-    def __init__(self, shape: Shape, config: Mapping[str, Any]) -> None:
+    def __init__(self, shape: Shape, config: Mapping[str, Any], files: Path) -> None:
         super().__init__()
-        self.shape = shape
+        self.shape, self.content, self.files = shape, config, files
         kept = ("eos_token_id", "max_position_embeddings")
         self.config = SimpleNamespace(**{name: config[name] for name in kept})
         epsilon = config["rms_norm_eps"]
@@ -100,6 +104,12 @@ class Decoder(nn.Module):
             }
         )
         self.lm_head = _Linear(shape.hidden, shape.vocabulary, bias=False)
+
+    def tie(self) -> None:
+        """Make one parameter of both matrices of a tied vocabulary."""
+        if self.shape.tied:
+            shared: Any = self.model["embed_tokens"].weight
+            self.lm_head.weight = shared
 
     @property
     def device(self) -> torch.device:
@@ -120,6 +130,18 @@ class Decoder(nn.Module):
         return self.lm_head
 
 
+def save_decoder(network: Decoder, folder: Path, dtype: str) -> None:
+    """Write the weights in ``dtype`` and the configuration as transformers writes them."""
+    content = {name: value for name, value in network.content.items() if name != "torch_dtype"}
+    write_json(folder / "config.json", content | {"dtype": dtype})
+    if (network.files / _GENERATION).exists():
+        shutil.copyfile(network.files / _GENERATION, folder / _GENERATION)
+    weights = {name: x.to(model.DTYPES[dtype]).contiguous() for name, x in network.state_dict().items()}
+    if network.shape.tied:
+        del weights["lm_head.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
 def _layer(shape: Shape, epsilon: float) -> nn.ModuleDict:
     def linear(name: str) -> _Linear:
         sides = shape.matrices[name] if name not in ("o_proj", "down_proj") else shape.matrices[name][::-1]
@@ -137,7 +159,7 @@ def _layer(shape: Shape, epsilon: float) -> nn.ModuleDict:
 
 
 def load_decoder(opened: OpenedModel, dtype: str = "float32", where: str | None = None) -> Any:
-    """The language model of a folder for inference: a ``Decoder``, or else the class that ``model.load_model`` loads.
+    """The language model of a folder: a ``Decoder``, or else the class that ``model.load_model`` loads.
 
     Raises ``DataError`` as ``model.load_model`` does, which has the same arguments.
     """
@@ -149,20 +171,29 @@ def _decoder(opened: OpenedModel, dtype: torch.dtype) -> Decoder | None:
     """The decoder of a plain folder; None if something is left to transformers, such as an error to report."""
     config = opened.config.content
     try:
-        shape = shape_of(config, "config.json")
-        weights = _weights(opened.files, dtype) if _is_plain(config, shape) else {}
+        weights = _weights(opened.files, dtype) if is_plain(opened) else {}
     except (DataError, OSError, SafetensorError):
         return None
     if not weights:
         return None
+    shape = shape_of(config, "config.json")
     with torch.device("meta"):
-        made = Decoder(shape, config)
+        made = Decoder(shape, config, opened.files)
     tied = {"lm_head.weight": "model.embed_tokens.weight"} if shape.tied else {}
     sizes = {name: tensor.shape for name, tensor in made.state_dict().items() if name not in tied}
     if sizes != {name: tensor.shape for name, tensor in weights.items()}:
         return None
     made.load_state_dict(weights | {name: weights[other] for name, other in tied.items()}, assign=True)
+    made.tie()
     return made
+
+
+def is_plain(opened: OpenedModel) -> bool:
+    """Return whether config.json asks for no more than a ``Decoder``; the weights may still not fit."""
+    try:
+        return _is_plain(opened.config.content, shape_of(opened.config.content, "config.json"))
+    except DataError:
+        return False
 
 
 def _is_plain(config: Mapping[str, Any], shape: Shape) -> bool:
@@ -209,11 +240,14 @@ def _weights(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def supports(network: nn.Module) -> bool:
-    """Return whether ``final_states`` can run this model: a declared decoder, unwrapped, without gradients."""
+    """Return whether ``final_states`` can run this model: a ``Decoder``, or one of transformers without gradients.
+
+    Wrapped models and adapters have hooks that it would leave out.
+    """
     config: Any = getattr(network, "config", None)
     known = architecture_of(getattr(config, "model_type", None))
     is_plain = known is not None and type(network).__name__ == known.causal and config.hidden_act == "silu"
-    return (is_plain or isinstance(network, Decoder)) and not torch.is_grad_enabled()
+    return isinstance(network, Decoder) or (is_plain and not torch.is_grad_enabled())
 
 
 def final_states(network: nn.Module, batch: Any, cache: KVCache | None = None) -> Tensor:
@@ -243,7 +277,8 @@ def final_states(network: nn.Module, batch: Any, cache: KVCache | None = None) -
         attended = plan.attend(query, key, value, size**-0.5, number)[0].flatten(1)
         hidden = attention.o_proj(attended).add_(hidden)
         normed = layer.post_attention_layernorm(hidden)
-        gate = silu(layer.mlp.gate_proj(normed), inplace=True).mul_(layer.mlp.up_proj(normed))
+        gate, up = layer.mlp.gate_proj(normed), layer.mlp.up_proj(normed)
+        gate = silu(gate) * up if gate.requires_grad else silu(gate, inplace=True).mul_(up)
         hidden = layer.mlp.down_proj(gate).add_(hidden)
     states: Tensor = core.norm(hidden)[place]
     return states
@@ -256,6 +291,8 @@ def _heads(x: Tensor, size: int) -> Tensor:
 
 def _rotate(x: Tensor, rotation: list[Tensor]) -> Tensor:
     """Rotary embedding of (slots, heads, size); ``rotation`` holds cosine and sine, each (slots, 1, size / 2)."""
+    if x.requires_grad:
+        return _Rotation.apply(x, *rotation)  # type: ignore[no-any-return, no-untyped-call]
     cosine, sine = rotation
     left, right = x.chunk(2, dim=-1)
     out = torch.empty_like(x)
@@ -265,3 +302,17 @@ def _rotate(x: Tensor, rotation: list[Tensor]) -> Tensor:
     new_left.addcmul_(right, sine, value=-1)
     new_right.addcmul_(left, sine)
     return out
+
+
+class _Rotation(torch.autograd.Function):
+    """``_rotate`` with gradients, which rotate back."""
+
+    @staticmethod
+    def forward(context: Any, x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
+        context.rotation = cosine, sine
+        return _rotate(x.detach(), [cosine, sine])
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        cosine, sine = context.rotation
+        return _rotate(gradient.detach(), [cosine, -sine]), None, None

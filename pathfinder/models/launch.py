@@ -21,14 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ground.io import DataError, TransientError
 from ground.settings import read_yaml
 from pathfinder.models import cards
-
-if TYPE_CHECKING:
-    from accelerate import PartialState
 
 FOLDER = Path("infra/accelerate")
 _PORT = "29500"
@@ -83,11 +80,20 @@ def started_here() -> bool:
     return _STARTED in os.environ
 
 
-def join(cpu: bool) -> PartialState:
+def join(cpu: bool) -> None:
     """Join the group of the launcher, if there is one; on the ``cpu`` with gloo, otherwise with NCCL."""
-    from accelerate import PartialState  # takes seconds, and only training needs it
+    if launched():
+        from accelerate import PartialState  # takes seconds, and only training needs it
 
-    return PartialState(cpu=cpu, timeout=_WAIT)
+        PartialState(cpu=cpu, timeout=_WAIT)
+
+
+def leave() -> None:
+    """Leave the group, if this process has joined one."""
+    import torch  # takes seconds; a process that only launches others does without
+
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def is_first() -> bool:

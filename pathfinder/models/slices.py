@@ -65,16 +65,21 @@ class Slices:
         return found[0] if len(found) == 1 else torch.cat(found)
 
 
-def row_range(tensor: torch.Tensor) -> tuple[int, int]:
+def is_sharded(tensor: Any) -> bool:
+    """Return whether a tensor is a DTensor of torch, whose module takes a second to import."""
+    return hasattr(tensor, "placements")
+
+
+def row_range(tensor: Any) -> tuple[int, int]:
     """The first row and the end of the rows of a tensor that this process holds: all rows unless the tensor is sharded.
 
     Raises ``NotImplementedError`` for a tensor that is cut in any other way than by rows over one group of processes.
     """
-    from torch.distributed.tensor import DTensor, Shard  # takes a second
-
     rows = tensor.shape[0]
-    if not isinstance(tensor, DTensor):
+    if not is_sharded(tensor):
         return 0, rows
+    from torch.distributed.tensor import Shard  # takes a second
+
     if tuple(tensor.placements) != (Shard(0),):
         raise NotImplementedError(f"placements {tensor.placements}: only tensors cut by rows can be read and written")
     each = -(-rows // tensor.device_mesh.size())
@@ -82,11 +87,9 @@ def row_range(tensor: torch.Tensor) -> tuple[int, int]:
     return first, min(first + each, rows)
 
 
-def local_part(tensor: torch.Tensor) -> torch.Tensor:
+def local_part(tensor: Any) -> Any:
     """The rows that ``row_range`` names, without a copy."""
-    from torch.distributed.tensor import DTensor
-
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+    return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], first_rows: Mapping[str, int]) -> str:

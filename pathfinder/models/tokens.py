@@ -7,6 +7,7 @@ contains only the label tokens of the method.
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -52,6 +53,8 @@ _PLAIN: dict[str, Any] = {
 _FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
 _ADDITIONAL = "additional_special_tokens"
 """Settings and special tokens of the small models, as ``save_tokenizer`` writes them."""
+_FILES = ("tokenizer.json", _SETTINGS, "chat_template.jinja")
+"""The files of a tokenizer of the small models."""
 _OTHER_FILES = ("added_tokens.json", "additional_chat_templates", "merges.txt", "special_tokens_map.json", "vocab.json")
 """Files in which a tokenizer's folder may say more."""
 _PROBES = (("\x00U\x00", "\x00A\x00"), ("  \n probe A \n\n", "\n probe {{ B }} \t "))
@@ -113,6 +116,11 @@ class PlainTokenizer:
         """``CHATML`` around the messages, as a text."""
         turns = (f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages)
         return "".join(turns) + "<|im_start|>assistant\n" * add_generation_prompt
+
+    def save_pretrained(self, folder: Path) -> None:
+        """Copy the tokenizer's files."""
+        for name in _FILES:
+            shutil.copyfile(Path(self.name_or_path) / name, folder / name)
 
 
 def inference_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
@@ -201,12 +209,14 @@ def silence() -> None:
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]
 
 
-def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+def save_tokenizer(tokenizer: PreTrainedTokenizerFast | PlainTokenizer, folder: Path) -> None:
     """Write the tokenizer's files next to the config.json in ``folder``, with settings that transformers 4 also reads.
 
     Raises ``DataError`` if ``AutoTokenizer`` reads the files differently (``open_tokenizer``).
     """
     tokenizer.save_pretrained(folder)
+    if isinstance(tokenizer, PlainTokenizer):
+        return  # its files are already in this form
     settings = {name: value for name, value in _settings(folder).items() if name not in _LOCAL}
     if isinstance(settings.get("extra_special_tokens"), list):  # a dict holds names of its own
         settings[_ADDITIONAL] = settings.pop("extra_special_tokens")

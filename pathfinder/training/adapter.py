@@ -10,8 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel
-
 from ground.io import DataError
 from pathfinder.core.params import Lora
 from pathfinder.models.tokens import LabelIds
@@ -19,7 +17,7 @@ from pathfinder.models.tokens import LabelIds
 FOLDER = "adapter"
 
 
-def with_adapter(model: PreTrainedModel, settings: Lora, ids: LabelIds | None) -> Any:
+def with_adapter(model: Any, settings: Lora, ids: LabelIds | None) -> Any:
     """``model`` with a new adapter, seeded by torch's generator. Raises ``DataError`` for targets it does not have.
 
     Without ``ids`` of label tokens, ``model`` classifies tokens.
@@ -32,11 +30,10 @@ def with_adapter(model: PreTrainedModel, settings: Lora, ids: LabelIds | None) -
         raise DataError(
             f"train.lora.targets: the model has no module {', '.join(unknown)}; name linear layers such as q_proj"
         )
-    base: Any = model
     more: dict[str, Any] = {"task_type": "TOKEN_CLS"}  # which trains the layer of the classes
     if ids is not None:
         rows = [ids.good, ids.bad, ids.mask]
-        tied = base.get_input_embeddings().weight is base.get_output_embeddings().weight
+        tied = model.get_input_embeddings().weight is model.get_output_embeddings().weight
         trained = {"embed_tokens": rows} | ({} if tied else {"lm_head": rows})
         more = {"task_type": "CAUSAL_LM", "trainable_token_indices": trained}
     config = LoraConfig(
@@ -46,7 +43,7 @@ def with_adapter(model: PreTrainedModel, settings: Lora, ids: LabelIds | None) -
         target_modules=sorted(settings.targets),
         **more,
     )
-    network = get_peft_model(base, config, autocast_adapter_dtype=False)
+    network = get_peft_model(model, config, autocast_adapter_dtype=False)
     for parameter in network.parameters():
         if parameter.requires_grad:  # peft makes it in the type of the base
             parameter.data = parameter.data.float()

@@ -22,11 +22,11 @@ from typing import Any
 import torch
 
 from ground.io import DataError, make_folder, read_json, remove, sha256_file, sync, write_json
-from pathfinder.models.slices import Slices, local_part, row_range, write_tensors
+from pathfinder.models.slices import Slices, is_sharded, local_part, row_range, write_tensors
 from pathfinder.tree.packing import balance
 
 STATE = "trainer_state.json"
-"""The trainer's own state, under the name that transformers expects."""
+"""The rows of the steps before a checkpoint (``trainer.Fitted``)."""
 _KEPT = 2
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 _GIB = 2**30
@@ -35,11 +35,9 @@ _POLL_S = 0.2
 
 def trained(network: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
     """The parameters of ``network`` that are trained, by name; of sharded ones, the shards."""
-    from torch.distributed.fsdp import FSDPModule  # takes a second
-
     for module in network.modules():
-        if isinstance(module, FSDPModule):
-            module.reshard()  # an evaluation leaves the last unit whole
+        if (reshard := getattr(module, "reshard", None)) is not None:  # a module of torch's FSDP
+            reshard()  # an evaluation leaves the last unit whole
     return {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
 
 
@@ -77,6 +75,13 @@ class Group:
 
     def __init__(self, rank: int = 0, processes: int = 1, device: torch.device | str = "cpu") -> None:
         self.rank, self.processes, self._device = rank, processes, device
+
+    @classmethod
+    def of(cls, device: torch.device) -> Group:
+        """The group that a launcher started, if there is one; ``device`` is this process's."""
+        if not torch.distributed.is_initialized():
+            return cls()
+        return cls(torch.distributed.get_rank(), torch.distributed.get_world_size(), device)
 
     def all_agree(self, verdict: bool) -> bool:
         """Return whether ``verdict`` is true in every process; returns after all have asked."""
@@ -128,11 +133,11 @@ class Writer:
         self._error: BaseException | None = None
         self._copies: dict[str, torch.Tensor] = {}
 
-    def save(self, step: int, network: torch.nn.Module, optimiser: Any, state: dict[str, Any]) -> None:
+    def save(self, step: int, network: torch.nn.Module, optimiser: Any) -> None:
         """Copy the share of this process and write it in the background.
 
-        ``state`` is a JSON value for ``read_state``. The first process must have written the trainer's state to the
-        folder ``checkpoint-STEP`` before. Every process must call this. Raises what the previous writing raised.
+        The first process must have written ``STATE`` to the folder ``checkpoint-STEP`` before. Every process must call
+        this. Raises what the previous writing raised.
         """
         self.finish()
         self._group.all_agree(True)  # the previous checkpoint is complete
@@ -144,7 +149,7 @@ class Writer:
         if torch.cuda.is_available():
             torch.cuda.synchronize()  # the copies are complete before the next step changes the weights
         checkpoint = self._folder / f"checkpoint-{step}"
-        self._thread = threading.Thread(target=self._write, args=(checkpoint, tensors, firsts, state), daemon=True)
+        self._thread = threading.Thread(target=self._write, args=(checkpoint, tensors, firsts), daemon=True)
         self._thread.start()
 
     def finish(self) -> None:
@@ -161,9 +166,7 @@ class Writer:
             self._copies[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
         return self._copies[name].copy_(tensor.detach(), non_blocking=True)
 
-    def _write(
-        self, checkpoint: Path, tensors: dict[str, torch.Tensor], firsts: dict[str, int], state: dict[str, Any]
-    ) -> None:
+    def _write(self, checkpoint: Path, tensors: dict[str, torch.Tensor], firsts: dict[str, int]) -> None:
         try:
             make_folder(checkpoint)
             part = checkpoint / _part_name(self._group.rank, self._group.processes)
@@ -171,7 +174,7 @@ class Writer:
             if self._group.rank == 0:
                 sync(checkpoint / STATE)
                 digests[STATE] = sha256_file(checkpoint / STATE)
-            write_json(part.with_suffix(".json"), {"files": digests, "state": state})
+            write_json(part.with_suffix(".json"), {"files": digests})
             if self._group.rank == 0:
                 while not _is_complete(checkpoint):
                     time.sleep(_POLL_S)
@@ -207,19 +210,10 @@ def read_optimiser(checkpoint: Path, network: torch.nn.Module, optimiser: Any) -
         optimiser.state[parameter] = {"step": torch.tensor(steps, dtype=torch.float32, device=device), **moments}
 
 
-def read_state(checkpoint: Path) -> dict[str, Any]:
-    """The ``state`` that was given to ``Writer.save``."""
-    first = next(iter(sorted(checkpoint.glob("part-*.json"))))
-    state: dict[str, Any] = read_json(first)["state"]
-    return state
-
-
 def _share(network: torch.nn.Module, optimiser: Any, group: Group) -> Iterator[tuple[str, torch.Tensor]]:
     """The tensors of which this process writes its rows: its rows of every sharded one, some of the whole ones."""
-    from torch.distributed.tensor import DTensor
-
     parameters = trained(network)
-    whole = [name for name, parameter in parameters.items() if not isinstance(parameter, DTensor)]
+    whole = [name for name, parameter in parameters.items() if not is_sharded(parameter)]
     own = balance([parameters[name].numel() for name in whole], group.processes)[group.rank]
     chosen = {whole[i] for i in own} | (parameters.keys() - set(whole))
     for name, parameter in parameters.items():
@@ -260,10 +254,9 @@ def _records(checkpoint: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def _is_record(name: str, record: Any) -> bool:
-    """Return whether the JSON file of a part gives the digest of the part and a state."""
+    """Return whether the JSON file of a part gives the digest of the part."""
     files = record.get("files") if isinstance(record, dict) else None
-    part = name.replace(".json", ".safetensors")
-    return isinstance(files, dict) and part in files and isinstance(record.get("state"), dict)
+    return isinstance(files, dict) and name.replace(".json", ".safetensors") in files
 
 
 def _is_complete(checkpoint: Path) -> bool:

@@ -6,14 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForTokenClassification
 
 from pathfinder.core.params import Train
-from pathfinder.models import launch, model, sharding, tokens
-from pathfinder.models.folders import open_model
+from pathfinder.models import decoder, launch, model, tokens
+from pathfinder.models.folders import OpenedModel, open_model
 from pathfinder.training.adapter import with_adapter
 from pathfinder.tree.attention import use_trees
 from pathfinder.tree.separated import CLASSES, SETTING
+
+
+def open_tokenizer(base: OpenedModel, settings: Train) -> Any:
+    """The tokenizer to train with. A ``PlainTokenizer`` means that the network is a ``Decoder`` in one process.
+
+    Neither needs transformers, whose import takes seconds. A ``Decoder`` has no gradient checkpointing, and its
+    autocast is not tested.
+    """
+    is_own = decoder.is_plain(base) and settings.dtype == "float32" and not settings.gradient_checkpointing
+    is_own = is_own and not settings.lora.rank and not launch.launched()
+    return base.tokenizer if is_own else tokens.load_tokenizer(base.files)
 
 
 def load_network(base: Path, tokenizer: Any, settings: Train) -> tuple[Any, list[str]]:
@@ -22,8 +32,12 @@ def load_network(base: Path, tokenizer: Any, settings: Train) -> tuple[Any, list
     Under a launcher that shards, each process reads only its own rows. Two cases are exceptions, in which every process
     loads the whole model into main memory first: an adapter, and a model without rows for the label tokens.
     """
+    if isinstance(tokenizer, tokens.PlainTokenizer):
+        return decoder.load_decoder(open_model(base)).train(), []
     if not launch.sharded():
         return _whole(base, tokenizer, settings, None)
+    from pathfinder.models import sharding
+
     if settings.lora.rank or not sharding.has_rows(base, tokenizer):
         network, added = _whole(base, tokenizer, settings, "cpu")
         sharding.cut(network, settings.dtype)
@@ -39,6 +53,8 @@ def load_classifier(base: Path, settings: Train, separator: str) -> Any:
     config.json names the classes and the separator. There is no dropout, which would make the branches of a tree
     differ. Raises ``DataError`` as ``load_model`` does, and for a base with other classes.
     """
+    from transformers import AutoConfig, AutoModelForTokenClassification
+
     config: Any = AutoConfig.from_pretrained(base, trust_remote_code=False)
     names = {name: number for number, name in CLASSES.items()}
     config.update({"id2label": CLASSES, "label2id": names, "classifier_dropout": 0.0, SETTING: separator})
@@ -57,14 +73,20 @@ def gathered_network(base: Path, tokenizer: Any, settings: Train, weights: dict[
     if settings.lora.rank:
         network, _ = _whole(base, tokenizer, settings, "cpu")
     else:
+        from pathfinder.models import sharding
+
         network = sharding.empty_model(base, len(weights["model.embed_tokens.weight"]))
     network.load_state_dict(weights, assign=True)
     return network
 
 
-def positions(base: Path) -> int:
-    """The longest text that the model in ``base`` can read as a tree, in tokens."""
-    return model.longest(AutoConfig.from_pretrained(base, trust_remote_code=False))
+def positions(base: OpenedModel) -> int:
+    """The longest text that a model can read as a tree, in tokens."""
+    if decoder.is_plain(base):
+        return base.config.positions
+    from transformers import AutoConfig
+
+    return model.longest(AutoConfig.from_pretrained(base.files, trust_remote_code=False))
 
 
 def _whole(base: Path, tokenizer: Any, settings: Train, where: str | None) -> tuple[Any, list[str]]:

@@ -9,12 +9,12 @@ labels of short passes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch.nn.functional import cross_entropy
-from transformers import PreTrainedModel
 
 from pathfinder.models.tokens import LabelIds
 from pathfinder.training.examples import Example, Targets
@@ -65,7 +65,7 @@ def summed_loss(
 
 @torch.no_grad()  # not inference_mode: a sharded network continues to train with the weights gathered here
 def evaluate(
-    model: PreTrainedModel, examples: Sequence[Example], prompter: Prompts, token_budget: int
+    model: Any, examples: Sequence[Example], prompter: Prompts, token_budget: int
 ) -> dict[str, dict[str, float]]:
     """Accuracy, majority accuracy, area under the ROC curve and loss per label, read where the loss is read.
 

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from transformers import PreTrainedTokenizerFast
 
 from ground.io import atomic_folder, write_json, write_text
 from pathfinder.core.hub import CARD
 from pathfinder.core.params import Train
 from pathfinder.core.records import USES
 from pathfinder.core.steps import Known
+from pathfinder.models.decoder import Decoder, save_decoder
 from pathfinder.models.folders import MODEL_FILE
 from pathfinder.models.model import DTYPES
 from pathfinder.models.tokens import save_tokenizer
@@ -30,7 +30,7 @@ _LEFT_OUT = {"id": pl.String(), "tokens": pl.Int64()}
 
 def save_model(
     network: Any,
-    tokenizer: PreTrainedTokenizerFast,
+    tokenizer: Any,
     prompter: Prompts,
     settings: Train,
     tokens_added: Sequence[str],
@@ -44,13 +44,16 @@ def save_model(
     ``sources`` counts the labelled steps that it learnt from by source. ``known`` has their words, if they are few.
     """
     with atomic_folder(path) as folder:
-        if settings.lora.rank:
-            save_adapter(network, folder)
-            network = merge(network)
-        network.config._attn_implementation = "sdpa"
-        network.config.name_or_path = ""
-        network.config.use_cache = True
-        network.to(DTYPES[settings.dtype]).save_pretrained(folder)
+        if isinstance(network, Decoder):
+            save_decoder(network, folder, settings.dtype)
+        else:
+            if settings.lora.rank:
+                save_adapter(network, folder)
+                network = merge(network)
+            network.config._attn_implementation = "sdpa"
+            network.config.name_or_path = ""
+            network.config.use_cache = True
+            network.to(DTYPES[settings.dtype]).save_pretrained(folder)
         save_tokenizer(tokenizer, folder)
         ids, separator = prompter.ids, prompter.separator if isinstance(prompter, Separated) else None
         tokens = {"<+>": ids.good, "<->": ids.bad, "<extra>": ids.mask}

@@ -10,7 +10,6 @@ from typing import Any
 
 import polars as pl
 import torch
-from transformers import PreTrainedTokenizerFast
 
 from ground import io
 from pathfinder.core import mixes
@@ -19,11 +18,11 @@ from pathfinder.core.params import Train
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Known
 from pathfinder.models import folders, launch, model
-from pathfinder.models.tokens import load_tokenizer, open_tokenizer
+from pathfinder.models.tokens import open_tokenizer as open_any_tokenizer
 from pathfinder.training import metrics, outcome, stored, trainer
 from pathfinder.training.card import Given, Learnt
 from pathfinder.training.examples import Example, read_examples
-from pathfinder.training.network import gathered_network, load_classifier, load_network, positions
+from pathfinder.training.network import gathered_network, load_classifier, load_network, open_tokenizer, positions
 from pathfinder.training.objective import evaluate
 from pathfinder.tree.passes import Prompter, Prompts
 from pathfinder.tree.separated import Separated
@@ -41,7 +40,7 @@ class Trained:
     """The network after training, whole, with its examples and figures."""
 
     network: Any
-    tokenizer: PreTrainedTokenizerFast
+    tokenizer: Any
     prompter: Prompts
     tokens_added: Sequence[str]
     learn: Sequence[Example]
@@ -77,12 +76,12 @@ def train(
     """
     if model.device() == "cpu":
         torch.set_num_threads(1)  # a fixed order of sums: the same bytes for any number of cores
-    processes = launch.join(cpu=model.device() == "cpu")
-    is_first, files = processes.is_main_process, base.files
-    tokenizer = load_tokenizer(files) if separator is None else open_tokenizer(files)
+    launch.join(cpu=model.device() == "cpu")
+    is_first, files = launch.is_first(), base.files
+    tokenizer = open_tokenizer(base, settings) if separator is None else open_any_tokenizer(files)
     prompter: Prompts = Prompter(tokenizer, VARIANTS[variant]) if separator is None else Separated(tokenizer, separator)
     sets, about = stored.prepared(
-        progress / "examples", is_first, lambda: _examples(trees(), settings, prompter, positions(files), listed)
+        progress / "examples", is_first, lambda: _examples(trees(), settings, prompter, positions(base), listed)
     )
     learn, test, left_out = sets["learn"], sets["test"], about.pop("left_out")
     known = Known.of_json(about.pop("known"))
@@ -99,7 +98,7 @@ def train(
         weights = fitted.gather_weights()
         if is_first:
             network = gathered_network(files, tokenizer, settings, weights)
-    processes.destroy_process_group()
+    launch.leave()
     if not is_first:
         return None
     figures = outcome.figures(learn, test, fitted.rows, test_labels=held_out, **about)

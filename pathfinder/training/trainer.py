@@ -1,4 +1,4 @@
-"""The training loop: transformers' ``Trainer`` with planned optimiser steps and its own checkpoints (``checkpoints``).
+"""The training loop: planned optimiser steps of AdamW, with checkpoints (``checkpoints``).
 
 On the CPU in float32 a run that was killed and resumed ends with the same weights as an uninterrupted one.
 
@@ -18,16 +18,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import DistributedType
-from torch.utils.data import DataLoader, SequentialSampler
-from transformers import PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_callback import PrinterCallback
+from torch.nn.utils import clip_grad_norm_
 
-from ground.io import DataError
+from ground.io import DataError, read_json, write_json
 from ground.progress import Progress
 from pathfinder.core.params import Train
+from pathfinder.models import launch
 from pathfinder.models.architectures import shape_of
+from pathfinder.models.decoder import Decoder
+from pathfinder.models.slices import is_sharded
 from pathfinder.training import checkpoints
+from pathfinder.training.adamw import AdamW
 from pathfinder.training.examples import Example, plan_trees
 from pathfinder.training.objective import batch_of, evaluate, summed_loss
 from pathfinder.training.published import plan_samples, weigh
@@ -66,7 +67,7 @@ def plan_of(examples: Sequence[Example], settings: Train) -> list[list[int]]:
 
 
 def fit(
-    model: PreTrainedModel,
+    model: Any,
     prompter: Prompts,
     examples: Sequence[Example],
     settings: Train,
@@ -81,200 +82,144 @@ def fit(
     if not examples:
         raise DataError("no training trees; look at metrics/build.json for what was dropped and why")
     plan = plan_of(examples, settings)
-    arguments = _Arguments(
-        output_dir=str(folder),
-        max_steps=len(plan),
-        per_device_train_batch_size=1,
-        learning_rate=settings.learning_rate,
-        lr_scheduler_type=settings.schedule,
-        warmup_steps=math.ceil(settings.warmup_ratio * len(plan)),
-        weight_decay=settings.weight_decay,
-        max_grad_norm=settings.max_grad_norm,
-        bf16=settings.dtype == "bfloat16",
-        activation_checkpointing=settings.gradient_checkpointing,
-        activation_checkpointing_kwargs={"use_reentrant": False},
-        optim="adamw_torch_fused",
-        seed=settings.seed,
-        save_steps=settings.save_every,
-        logging_steps=1,
-        logging_nan_inf_filter=False,
-        report_to="none",
-        disable_tqdm=True,
-        dataloader_pin_memory=False,
-        remove_unused_columns=False,
-        use_cpu=model.device.type == "cpu" and not torch.cuda.is_available(),
-        ddp_find_unused_parameters=False,
-        ddp_broadcast_buffers=False,
-    )
-    group = checkpoints.Group(arguments.process_index, arguments.world_size, arguments.device)
+    group = checkpoints.Group.of(model.device)
     checkpoint = checkpoints.newest_checkpoint(folder, group)
-    kept = checkpoints.check_room(folder, checkpoints.size_of(model), settings.checkpoint_gib)
-    steps: Any = plan
-    trainer = _TreeTrainer(model=model, args=arguments, train_dataset=steps)
-    trainer.remove_callback(PrinterCallback)
-    trainer.prompter, trainer.examples, trainer.budget = prompter, examples, settings.token_budget
-    trainer.by_device = settings.weighting == "device"
-    trainer.held_out = held_out
-    trainer.points = {1, *(round(len(plan) * part / _CURVE_POINTS) for part in range(1, _CURVE_POINTS + 1))}
-    trainer.writer = checkpoints.Writer(folder, kept, group)
-    shape = shape_of(model.config.to_dict(), "base")
-    shape = replace(shape, vocabulary=len(CLASSES)) if isinstance(prompter, Separated) else shape
-    trainer.throughput = Throughput(shape, bool(settings.lora.rank), arguments.world_size)
-    with Progress("train", len(plan), "steps") if trainer.is_world_process_zero() else nullcontext() as progress:
+    writer = checkpoints.Writer(
+        folder, checkpoints.check_room(folder, checkpoints.size_of(model), settings.checkpoint_gib), group
+    )
+    loop = _Loop(model, prompter, examples, settings, group)
+    optimiser, rows = AdamW(model, settings.weight_decay), list[dict[str, float]]()
+    if checkpoint is not None:
+        checkpoints.read_weights(checkpoint, model)
+        checkpoints.read_optimiser(checkpoint, model, optimiser)
+        rows = read_json(checkpoint / checkpoints.STATE)
+    points = {1, *(round(len(plan) * part / _CURVE_POINTS) for part in range(1, _CURVE_POINTS + 1))}
+    with Progress("train", len(plan), "steps") if group.rank == 0 else nullcontext() as progress:
         if progress is not None:
-            progress.resume(checkpoints.step_of(checkpoint) if checkpoint is not None else 0)
-            trainer.add_callback(_ShowProgress(progress, trainer.throughput))
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint is not None else None)
-        trainer.writer.finish()
-    rows = [row for row in trainer.state.log_history if "loss" in row]
-    throughput = trainer.throughput.figures()
-    if trainer.is_world_process_zero():
-        print(f"trained {throughput['tokens']:,.0f} tokens: {trainer.throughput}", file=sys.stderr)
-    if not trainer.is_sharded:
-        return Fitted(rows, model, None, throughput)
-    wrapped: Any = trainer.model_wrapped
-    return Fitted(rows, wrapped, lambda: trainer.accelerator.get_state_dict(wrapped), throughput)
+            progress.resume(len(rows))
+        for step in range(len(rows) + 1, len(plan) + 1):
+            rate = settings.learning_rate * _share_of_rate(settings, step - 1, len(plan))
+            figures = loop.backward(step, [examples[i] for i in plan[step - 1]])
+            norm = _clipped_norm(model, settings.max_grad_norm, step)
+            optimiser.step(rate)
+            rows.append({"step": step, **figures, "grad_norm": norm, "learning_rate": rate})
+            if held_out and step in points:
+                rows[-1] |= _flat(evaluate(model, held_out, prompter, settings.token_budget))
+            if progress is not None:
+                progress.advance(1, f"loss {figures['loss']:.3f}, {loop.throughput}")
+            if step % settings.save_every == 0 or step == len(plan):
+                if group.rank == 0:
+                    write_json(folder / f"checkpoint-{step}" / checkpoints.STATE, rows)
+                writer.save(step, model, optimiser)
+        writer.finish()
+    throughput = loop.throughput.figures()
+    if group.rank == 0:
+        print(f"trained {throughput['tokens']:,.0f} tokens: {loop.throughput}", file=sys.stderr)
+    return Fitted(rows, model, loop.gathered if loop.is_sharded else None, throughput)
 
 
-class _Arguments(TrainingArguments):
-    @property
-    def n_gpu(self) -> int:
-        """At most one: with more, transformers would wrap the network in ``torch.nn.DataParallel``.
+def _share_of_rate(settings: Train, step: int, steps: int) -> float:
+    """The learning rate of step ``step``, from 0, as a share of the largest: a linear warm-up, then the schedule."""
+    warm = math.ceil(settings.warmup_ratio * steps)
+    if step < warm:
+        return step / warm
+    passed = (step - warm) / max(1, steps - warm)
+    if settings.schedule == "cosine":
+        return max(0.0, 0.5 * (1.0 + math.cos(math.pi * passed)))
+    return 1.0 if settings.schedule == "constant" else max(0.0, (steps - step) / max(1, steps - warm))
 
-        That would cut a row of trees over the GPUs. Several GPUs need one process each (``train.launch``).
+
+def _clipped_norm(model: Any, most: float, step: int) -> float:
+    """Scale the gradient to a norm of at most ``most``; the norm before. Raises ``DataError`` if it is not finite."""
+    found: Any = clip_grad_norm_(model.parameters(), most)
+    norm = float(found.full_tensor() if is_sharded(found) else found)
+    if not math.isfinite(norm):
+        raise DataError(f"the gradient's norm is {norm} at optimiser step {step}; lower the learning rate")
+    return norm
+
+
+def _flat(figures: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Loss and accuracy per label of the held-out trees, as a row holds them."""
+    return {
+        f"held_out_{figure}_{label}": values[figure]
+        for label, values in figures.items()
+        for figure in ("loss", "accuracy")
+    }
+
+
+class _Loop:
+    """Takes the gradients of whole optimiser steps: several forward passes, divided once by all their labels."""
+
+    def __init__(
+        self, model: Any, prompter: Prompts, examples: Sequence[Example], settings: Train, group: checkpoints.Group
+    ) -> None:
+        self.model, self.prompter, self.settings, self.group = model, prompter, settings, group
+        self.is_sharded = torch.distributed.is_initialized() and launch.sharded()
+        self._network = model
+        if settings.gradient_checkpointing:
+            model.activation_checkpointing_enable({"use_reentrant": False})
+        if group.processes > 1 and not self.is_sharded:
+            places = [model.device] if model.device.type == "cuda" else None
+            self._network = torch.nn.parallel.DistributedDataParallel(model, places, broadcast_buffers=False)
+        shape = model.shape if isinstance(model, Decoder) else shape_of(model.config.to_dict(), "base")
+        shape = replace(shape, vocabulary=len(CLASSES)) if isinstance(prompter, Separated) else shape
+        self.throughput = Throughput(shape, bool(settings.lora.rank), group.processes)
+
+    def backward(self, step: int, chosen: Sequence[Example]) -> dict[str, float]:
+        """The loss of one optimiser step, whose gradients it adds, and the accuracy by label.
+
+        Raises ``DataError`` if the loss of a pass is not finite.
         """
-        return min(1, int(super().n_gpu))
-
-
-class _TreeTrainer(Trainer):
-    """Takes whole optimiser steps: several forward passes of packed trees, divided once by all their labels."""
-
-    prompter: Prompts
-    examples: Sequence[Example]
-    budget: int
-    by_device: bool
-    held_out: Sequence[Example]
-    points: set[int]
-    writer: checkpoints.Writer
-    throughput: Throughput
-    _accuracies: dict[str, float]
-
-    @property
-    def is_sharded(self) -> bool:
-        return bool(self.accelerator.distributed_type == DistributedType.FSDP)
-
-    def get_train_dataloader(self) -> DataLoader[Any]:
-        """The whole plan for every process: processes share the trees of each step, not the steps."""
-        plan: Any = self.train_dataset
-        return DataLoader(
-            plan, batch_size=1, sampler=SequentialSampler(plan), collate_fn=lambda steps: {"examples": steps[0]}
-        )
-
-    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
-        """The summed loss of one optimiser step. Raises ``DataError`` if the loss of a pass is not finite."""
-        model.train()
-        chosen = [self.examples[i] for i in inputs["examples"]]
-        chosen = weigh(chosen) if self.by_device else chosen
+        self._network.train()
+        chosen = weigh(chosen) if self.settings.weighting == "device" else chosen
         self.throughput.add(chosen)
         total = math.fsum(example.targets.weights.sum() for example in chosen)
-        processes = self.accelerator.num_processes  # gradients are averaged over them
-        groups, rounds = self._groups(chosen)
-        loss_sum = torch.zeros((), device=self.args.device)
-        counts = torch.zeros(2, len(self.prompter.labels), dtype=torch.int64)  # correct, all
-        network: Any = self.model
+        processes = self.group.processes  # gradients are averaged over them
+        shares = passes_of([len(example.tree) for example in chosen], processes, self.settings.token_budget)
+        mine, rounds = shares[self.group.rank], max(len(passes) for passes in shares)
+        device, labels = self.model.device, self.prompter.labels
+        loss_sum = torch.zeros((), device=device)
+        counts = torch.zeros(2, len(labels), dtype=torch.float64)  # correct, all
         for turn in range(rounds):
-            idle = turn >= len(groups)
-            group = [min(chosen, key=lambda example: len(example.tree))] if idle else [chosen[i] for i in groups[turn]]
-            batch, targets = batch_of(group, backend_on(self.args.device))
-            with self._synchronised(model, last=turn == rounds - 1):
-                with self.compute_loss_context_manager():
-                    on_device = batch.to(self.args.device, network.dtype)
-                    loss, correct = summed_loss(model, on_device, targets, self.prompter.ids)
+            idle = turn >= len(mine)  # the others have one more pass
+            group = [min(chosen, key=lambda example: len(example.tree))] if idle else [chosen[i] for i in mine[turn]]
+            batch, targets = batch_of(group, backend_on(device))
+            with self._synchronised(last=turn == rounds - 1):
+                with torch.autocast(device.type, torch.bfloat16, enabled=self.settings.dtype == "bfloat16"):
+                    on_device = batch.to(device, self.model.dtype)
+                    loss, correct = summed_loss(self._network, on_device, targets, self.prompter.ids)
                 loss = loss * (0.0 if idle else processes / total) if processes > 1 else loss / total
                 if not bool(torch.isfinite(loss)):
                     names = textwrap.shorten(", ".join(example.name for example in group), 100, placeholder=" …")
                     raise DataError(
-                        f"the loss is {loss.item()} at optimiser step {self.state.global_step + 1} (trees {names}); "
+                        f"the loss is {loss.item()} at optimiser step {step} (trees {names}); "
                         "lower the learning rate or look at these trees"
                     )
-                self.accelerator.backward(loss)
+                loss.backward()  # type: ignore[no-untyped-call]
             loss_sum += loss.detach()
             if not idle:
-                for mark in range(len(self.prompter.labels)):
-                    of_mark = torch.from_numpy(targets.marks == mark)
-                    counts[:, mark] += torch.stack([correct.cpu()[of_mark].sum(), of_mark.sum()])
+                marks = torch.from_numpy(targets.marks).long()
+                for row, hits in zip(counts, (correct.cpu(), torch.ones(len(marks))), strict=True):
+                    row += torch.bincount(marks, hits.double(), minlength=len(labels))
+        figures = torch.cat([loss_sum[None].double(), counts.flatten().to(device)])
         if processes > 1:
-            counts = self.accelerator.reduce(counts.to(self.args.device)).cpu()
-        by_label = zip(self.prompter.labels, *counts.tolist(), strict=True)
-        self._accuracies = {f"accuracy_{label}": right / every for label, right, every in by_label if every}
-        return loss_sum
+            torch.distributed.all_reduce(figures)
+        loss_value, *numbers = figures.tolist()
+        by_label = zip(labels, numbers[: len(labels)], numbers[len(labels) :], strict=True)
+        accuracies = {f"accuracy_{label}": right / every for label, right, every in by_label if every}
+        return {"loss": loss_value / processes, **accuracies}
 
-    def _groups(self, chosen: Sequence[Example]) -> tuple[list[list[int]], int]:
-        """The forward passes of this process, and the largest number in any process, to which idle passes are added."""
-        groups = passes_of([len(example.tree) for example in chosen], self.accelerator.num_processes, self.budget)
-        return groups[self.accelerator.process_index], max(len(passes) for passes in groups)
-
-    def _synchronised(self, model: Any, last: bool) -> AbstractContextManager[Any]:
+    def _synchronised(self, last: bool) -> AbstractContextManager[Any]:
         """Replicas exchange gradients once per step. Shards do so after every pass, or they would have to keep them."""
-        if last or self.is_sharded:
+        if last or self._network is self.model:
             return nullcontext()
-        unsynchronised: AbstractContextManager[Any] = self.accelerator.no_sync(model)
+        unsynchronised: AbstractContextManager[Any] = self._network.no_sync()
         return unsynchronised
 
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log with the figures per label. Raises ``DataError`` if the norm of the gradient is not finite."""
-        norm = float(logs.get("grad_norm", 0.0))
-        if not math.isfinite(norm):
-            raise DataError(
-                f"the gradient's norm is {norm} at optimiser step {self.state.global_step}; lower the learning rate"
-            )
-        super().log({**logs, **self._accuracies, **self._held_out()} if "loss" in logs else logs, start_time)
+    def gathered(self) -> dict[str, torch.Tensor]:
+        """The whole weights on the first process; every process must call it."""
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
-    def _held_out(self) -> dict[str, float]:
-        """Loss and accuracy per label of the held-out trees at a point of the learning curve."""
-        if not self.held_out or self.state.global_step not in self.points:
-            return {}
-        network: Any = self.model_wrapped if self.is_sharded else self.model  # only the wrapped one gathers its shards
-        figures = evaluate(network, self.held_out, self.prompter, self.budget)
-        return {
-            f"held_out_{figure}_{label}": values[figure]
-            for label, values in figures.items()
-            for figure in ("loss", "accuracy")
-        }
-
-    def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Start to write a checkpoint in place of the files of ``Trainer``."""
-        if self.is_world_process_zero():
-            checkpoint = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
-            checkpoint.mkdir(parents=True, exist_ok=True)
-            self.state.save_to_json(str(checkpoint / checkpoints.STATE))
-        scheduler: Any = self.lr_scheduler
-        network = self.accelerator.unwrap_model(model)
-        self.writer.save(self.state.global_step, network, self.optimizer, {"scheduler": scheduler.state_dict()})
-
-    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        network: Any = self.model if model is None else model
-        checkpoints.read_weights(Path(resume_from_checkpoint), network)
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is None:
-            return
-        scheduler: Any = self.lr_scheduler
-        optimiser: Any = self.optimizer
-        network = self.accelerator.unwrap_model(self.model_wrapped)
-        checkpoints.read_optimiser(Path(checkpoint), network, optimiser)
-        scheduler.load_state_dict(checkpoints.read_state(Path(checkpoint))["scheduler"])
-        for group, rate in zip(optimiser.param_groups, scheduler.get_last_lr(), strict=True):
-            group["lr"] = rate
-
-    def _load_rng_state(self, checkpoint: str | None) -> None:
-        """Nothing to load: training draws no random numbers."""
-
-
-class _ShowProgress(TrainerCallback):
-    def __init__(self, progress: Progress, throughput: Throughput) -> None:
-        self._progress, self._throughput = progress, throughput
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        if logs and "loss" in logs:
-            self._progress.advance(1, f"loss {logs['loss']:.3f}, {self._throughput}")
+        whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
+        weights: dict[str, Any] = get_model_state_dict(self.model, options=whole)
+        return weights

@@ -8,27 +8,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-_FULL_GROUP = 1024
-"""Tokens of a group that justify a forward pass of its own rather than more padding."""
-_SIMILAR = 15 / 16
-"""An item shorter than this share of the longest one would be mostly padding in a full group."""
-
 
 def pack(sizes: Sequence[int], token_budget: int) -> Iterator[list[int]]:
-    """Group items of similar size, longest first, within ``token_budget`` tokens when padded to the longest of a group.
+    """Group items, longest first, within ``token_budget`` tokens; an item over the budget is a group by itself.
 
-    A group that is large enough also ends before an item that would be mostly padding. An item over the budget is a
-    group by itself. The groups depend only on the sizes and their order.
+    The groups depend only on the sizes and their order.
     """
     group: list[int] = []
+    filled = 0
     for item in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
-        if group:
-            longest = sizes[group[0]]
-            too_large = (len(group) + 1) * longest > token_budget
-            if too_large or (len(group) * longest >= _FULL_GROUP and sizes[item] < _SIMILAR * longest):
-                yield group
-                group = []
+        if group and filled + sizes[item] > token_budget:
+            yield group
+            group, filled = [], 0
         group.append(item)
+        filled += sizes[item]
     if group:
         yield group
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from ground.io import DataError, read_json
 from pathfinder.core.prompts import VARIANTS
-from pathfinder.models.decoder import Decoder, KVCache, load_decoder, supports
+from pathfinder.models.decoder import Decoder, KVCache, load_decoder, save_decoder, supports
 from pathfinder.models.folders import open_model
 from pathfinder.models.model import load_model, longest
 from pathfinder.tree.attention import read_logits, use_trees
@@ -68,6 +68,40 @@ def test_the_shipped_model_has_the_numbers_of_transformers() -> None:
     own = load_decoder(opened)
     assert isinstance(own, Decoder)
     assert torch.equal(logits_of(own), logits_of(load_model(opened)))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_gradients_are_those_of_transformers(tied: bool, tmp_path: Path) -> None:
+    """They differ in rounding: the last layer computes the readings only."""
+    random_decoder("qwen2", plain_tokenizer(), tie_word_embeddings=tied).save_pretrained(tmp_path)
+    opened = open_model(tmp_path)
+    prompter = Prompter(plain_tokenizer(), VARIANTS["full"])
+    trees = [prompter.tree(queries_of(problem, ["Let x = 3.", "so $x^2$ = 9"]))[0] for problem in PROBLEMS]
+    found = []
+    for load in (load_decoder, load_model):
+        network = load(opened).train()
+        use_trees(network)
+        logits = read_logits(network, batch_trees(trees).to("cpu", torch.float32))
+        torch.autograd.backward(logits.logsumexp(-1).square().sum())
+        found.append({name: parameter.grad for name, parameter in network.named_parameters()})
+    own, theirs = found
+    assert own.keys() == theirs.keys()
+    for name, gradient in own.items():
+        assert torch.allclose(gradient, theirs[name], rtol=1e-4, atol=1e-5 * float(theirs[name].abs().max())), name
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_saved_decoder_has_the_files_of_transformers(dtype: str, tied: bool, tmp_path: Path) -> None:
+    random_decoder("llama", plain_tokenizer(), tie_word_embeddings=tied).save_pretrained(tmp_path / "base")
+    opened = open_model(tmp_path / "base")
+    own, theirs = tmp_path / "own", tmp_path / "theirs"
+    own.mkdir()
+    save_decoder(load_decoder(opened), own, dtype)
+    load_model(opened, dtype).save_pretrained(theirs)
+    assert {path.name: path.read_bytes() for path in own.iterdir()} == {
+        path.name: path.read_bytes() for path in theirs.iterdir()
+    }
 
 
 OLD = {"rope_parameters": None, "rope_theta": 5e5, "rope_scaling": None, "torch_dtype": "float32", "layer_types": None}

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from transformers import TrainingArguments
+from safetensors.torch import load_file
+from transformers import PreTrainedModel
 
-from ground.io import DataError
+from ground.io import DataError, write_json, write_parquet
 from pathfinder.models.architectures import shape_of
+from pathfinder.models.folders import open_model
+from pathfinder.training import run
 from pathfinder.training.checkpoints import newest_checkpoint
 from pathfinder.training.examples import plan_steps
 from pathfinder.training.objective import batches, evaluate, summed_loss
 from pathfinder.training.throughput import training_flops
 from pathfinder.training.trainer import fit
-from tests.support.training import settings, small_setup
+from tests.conftest import ROOT
+from tests.support.training import LEARNT, frame, settings, small_setup
+
+DEMO = ROOT / "pathfinder/demo_model"
 
 
 def test_the_trainer_takes_the_planned_steps(tmp_path: Path) -> None:
@@ -41,6 +50,52 @@ def test_the_trainer_takes_the_planned_steps(tmp_path: Path) -> None:
         optimiser.zero_grad()
     for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.allclose(mine, theirs, atol=2e-4)
+
+
+def test_a_plain_model_is_trained_without_transformers_and_as_with_it(tmp_path: Path) -> None:
+    """The saved models agree but for rounding, and for defaults of generation, which the base does not name."""
+    opened, frame_of, chosen = open_model(DEMO), frame(6), settings(epochs=2.0)
+    train = partial(run.train, opened, "full", chosen, trees=lambda: (frame_of[1:], frame_of[:1]), listed="")
+    write_parquet(tmp_path / "trees.parquet", frame_of)
+    write_json(tmp_path / "settings.json", chosen.model_dump())
+    subprocess.run([sys.executable, "-c", _ALONE, DEMO, tmp_path], check=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pathfinder.models.decoder.is_plain", lambda _: False)
+        theirs = train(progress=tmp_path / "progress")
+    assert theirs is not None
+    assert isinstance(theirs.network, PreTrainedModel)
+    theirs.save(chosen, tmp_path / "theirs", LEARNT)
+    own = {path.name: path for path in (tmp_path / "own").iterdir()}
+    assert {*own, "generation_config.json"} == {path.name for path in (tmp_path / "theirs").iterdir()}
+    for name, path in own.items():
+        if name != "model.safetensors":
+            assert path.read_bytes() == (tmp_path / "theirs" / name).read_bytes(), name
+    mine, other, before = (
+        load_file(folder / "model.safetensors") for folder in (tmp_path / "own", tmp_path / "theirs", DEMO)
+    )
+    for name, weights in mine.items():  # attention hardly depends on a key's bias, so AdamW follows the rounding there
+        bound = 2e-3 if name.endswith("k_proj.bias") else 2e-5
+        assert torch.allclose(weights.float(), other[name].float(), atol=bound), name
+    assert any(not torch.allclose(weights.float(), before[name].float(), atol=1e-3) for name, weights in mine.items())
+
+
+_ALONE = """
+import sys
+from pathlib import Path
+from ground.io import read_json, read_parquet
+from pathfinder.core.params import Train
+from pathfinder.models.folders import open_model
+from pathfinder.training import run
+from pathfinder.core.runs import parse_run
+from pathfinder.training.card import Learnt
+
+base, folder = map(Path, sys.argv[1:])
+trees, settings = read_parquet(folder / "trees.parquet"), Train(**read_json(folder / "settings.json"))
+parts = open_model(base), "full", settings, folder / "alone", lambda: (trees[1:], trees[:1]), ""
+learnt = Learnt(parse_run("full"), {"model.safetensors": "ab" * 32}, "cd" * 32, share=1.0, mix_seed=42)
+run.train(*parts).save(settings, folder / "own", learnt)
+assert not {"accelerate", "peft", "torch._dynamo", "transformers"} & sys.modules.keys()
+"""
 
 
 def test_bfloat16_learns_as_float32_does(tmp_path: Path) -> None:
@@ -112,12 +167,12 @@ def test_held_out_trees_are_evaluated_at_the_points_and_change_nothing(tmp_path:
 
 
 def test_several_visible_gpus_never_split_a_row_of_trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With two GPUs and one process, transformers would wrap the network in ``torch.nn.DataParallel``."""
+    """With two GPUs and one process, ``torch.nn.DataParallel`` would cut a row of trees into halves."""
 
     def wrapped(*_: object) -> None:
         raise AssertionError("wrapped in DataParallel")
 
-    monkeypatch.setattr(TrainingArguments, "n_gpu", property(lambda _: 2))
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr("torch.nn.DataParallel.__init__", wrapped)
     model, prompter, examples = small_setup()
     assert len(fit(model, prompter, examples, settings(epochs=1.0), tmp_path).rows) > 1

@@ -15,10 +15,10 @@ from pathfinder.core.params import Lora, Train
 from pathfinder.models.folders import open_model
 from pathfinder.models.model import load_model
 from pathfinder.models.sharding import cut
-from pathfinder.training import checkpoints
+from pathfinder.training import checkpoints, trainer
 from pathfinder.training.adapter import merge
 from pathfinder.training.network import gathered_network, load_network
-from pathfinder.training.trainer import Fitted, _TreeTrainer, fit
+from pathfinder.training.trainer import Fitted, fit
 from pathfinder.tree.attention import use_trees
 from tests.support.models import exact_rms_norms, plain_tokenizer
 from tests.support.processes import shard_on_cpu
@@ -144,18 +144,16 @@ def gradient(folder: Path, dtype: torch.dtype, prepare: Callable[[Any], Any] = l
     """The gradient of the trainer's first step, by name, on the model that ``prepare`` makes of the small one."""
     model, prompter, examples = small_setup()
     found: dict[str, torch.Tensor] = {}
-    step = _TreeTrainer.training_step
 
-    def stop(self: _TreeTrainer, wrapped: Any, *rest: Any) -> torch.Tensor:
-        step(self, wrapped, *rest)
-        for name, parameter in self.accelerator.unwrap_model(wrapped).named_parameters():
+    def stop(trained: Any, *_: Any) -> float:
+        for name, parameter in trained.named_parameters():
             whole: Any = parameter.grad
             found[name] = (whole.full_tensor() if hasattr(whole, "full_tensor") else whole).clone()
         raise Stop
 
     with pytest.MonkeyPatch.context() as patch:
         exact_rms_norms(patch)
-        patch.setattr(_TreeTrainer, "training_step", stop)
+        patch.setattr(trainer, "_clipped_norm", stop)
         with pytest.raises(Stop):
             fit(prepare(model.to(dtype)), prompter, examples, settings(**ONE_STEP), folder)
     return found

@@ -13,23 +13,16 @@ def test_packs_keep_the_budget_and_contain_everything_once() -> None:
     sizes = [5, 300, 7, 8, 100, 3, 3]
     groups = list(pack(sizes, 200))
     assert sorted(i for group in groups for i in group) == list(range(len(sizes)))
-    assert all(len(g) == 1 or len(g) * max(sizes[i] for i in g) <= 200 for g in groups)
-    assert groups[0] == [1]
+    assert all(len(g) == 1 or sum(sizes[i] for i in g) <= 200 for g in groups)
+    assert groups == [[1], [4, 3, 2, 0, 5, 6]], "a row has no padding, so items of different sizes share it"
     assert list(pack([], 10)) == []
-
-
-def test_a_large_pack_ends_before_an_item_of_mostly_padding() -> None:
-    assert list(pack([600, 500, 599], 10_000)) == [[0, 2], [1]]
-    assert list(pack([300, 200, 299], 10_000)) == [[0, 2, 1]]  # too small for a pass of its own
 
 
 def test_packs_at_their_limits() -> None:
     assert list(pack([10] * 5, 40)) == [[0, 1, 2, 3], [4]]
     assert list(pack([10] * 5, 39)) == [[0, 1, 2], [3, 4]]
-    assert list(pack([512, 400, 512], 10_000)) == [[0, 2], [1]], "1,024 tokens are enough for a pass"
-    assert list(pack([511, 400, 511], 10_000)) == [[0, 2, 1]]
-    assert list(pack([1024, 960], 10_000)) == [[0, 1]], "15/16 are similar"
-    assert list(pack([1024, 959], 10_000)) == [[0], [1]]
+    assert list(pack([30, 9, 1], 40)) == [[0, 1, 2]]
+    assert list(pack([30, 9, 2], 40)) == [[0, 1], [2]]
 
 
 def test_trees_are_balanced_over_processes() -> None:
@@ -56,7 +49,7 @@ def test_processes_share_every_tree_once_and_keep_the_budget(processes: int, bud
         assert all(sum(sizes[i] for i in items) <= budget or len(items) == 1 for items in groups)
 
 
-def test_one_process_packs_trees_of_similar_size() -> None:
+def test_one_process_packs_trees_within_the_budget() -> None:
     sizes = [900, 20, 30, 1400, 410, 90, 5]
     assert passes_of(sizes, 1, 2048) == [list(pack(sizes, 2048))]
 
@@ -64,8 +57,6 @@ def test_one_process_packs_trees_of_similar_size() -> None:
 def test_several_processes_take_one_turn_if_the_budget_allows() -> None:
     """Passes of one process that differ in size would be turns in which the other processes wait."""
     sizes = [2000, 1900, 1200, 1100, 700, 600, 300, 200]
-    apart = [list(pack([sizes[item] for item in share], 16384)) for share in balance(sizes, 2)]
-    assert max(map(len, apart)) > 1
     assert [len(share) for share in passes_of(sizes, 2, 16384)] == [1, 1]
     assert [len(share) for share in passes_of(sizes, 2, 2100)] == [2, 2]
     assert used_share(sizes, 2, 16384) == 1.0

@@ -62,8 +62,8 @@ FAULTS = (
         "6",
         "several visible GPUs wrap the model in DataParallel",
         "pathfinder/training/trainer.py",
-        "return min(1, int(super().n_gpu))",
-        "return int(super().n_gpu)",
+        "self._network = model\n",
+        "self._network = torch.nn.DataParallel(model) if torch.cuda.device_count() > 1 else model\n",
         "tests/training/test_trainer.py::test_several_visible_gpus_never_split_a_row_of_trees",
     ),
     Fault(

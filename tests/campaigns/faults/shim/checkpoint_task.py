@@ -10,7 +10,7 @@ import torch
 import torch.distributed.fsdp
 import torch.distributed.tensor  # here, so that not every forked process imports them
 
-from ground.io import atomic_file, write_json
+from ground.io import atomic_file, read_json, write_json
 from pathfinder.models.slices import write_tensors
 from pathfinder.training.checkpoints import (
     STATE,
@@ -18,7 +18,6 @@ from pathfinder.training.checkpoints import (
     Writer,
     newest_checkpoint,
     read_optimiser,
-    read_state,
     read_weights,
     step_of,
 )
@@ -52,7 +51,7 @@ def _train(steps: int) -> torch.nn.Module:
         read_weights(newest, network)
         read_optimiser(newest, network, optimiser)
         done = step_of(newest)
-        assert read_state(newest) == {"done": done}
+        assert read_json(newest / STATE) == {"step": done}
     writer = Writer(PROGRESS, 2, Group())
     for step in range(done + 1, steps + 1):
         generator = torch.Generator().manual_seed(step)
@@ -61,7 +60,7 @@ def _train(steps: int) -> torch.nn.Module:
         optimiser.step()
         optimiser.zero_grad()
         write_json(PROGRESS / f"checkpoint-{step}" / STATE, {"step": step})
-        writer.save(step, network, optimiser, {"done": step})
+        writer.save(step, network, optimiser)
     writer.finish()
     return network
 
