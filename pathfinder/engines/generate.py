@@ -194,21 +194,24 @@ class _Cache:
 
     def select(self, rows: list[int]) -> None:
         """Keep these rows, in this order."""
-        index, used = torch.tensor(rows), self.length
         for i, tensor in enumerate(self.held):
             self.held[i] = tensor.new_empty((len(rows), *tensor.shape[1:]))
-            self.held[i][:, :, :used] = tensor[index.to(tensor.device), :, :used]
+            self._copy(tensor, rows, self.held[i])
         self._keep(len(rows))
 
     def repeat(self, rows: list[int]) -> None:
         """Append copies of these rows; capacity grows by half, so reallocations are rare."""
-        index, used, end = torch.tensor(rows), self.length, self.rows + len(rows)
+        used, end = self.length, self.rows + len(rows)
         for i, tensor in enumerate(self.held):
             if end > len(tensor):
                 self.held[i] = tensor.new_empty((max(end, len(tensor) * 3 // 2), *tensor.shape[1:]))
                 self.held[i][: self.rows, :, :used] = tensor[: self.rows, :, :used]
-            self.held[i][self.rows : end, :, :used] = tensor[index.to(tensor.device), :, :used]
+            self._copy(tensor, rows, self.held[i][self.rows : end])
         self._keep(end)
+
+    def _copy(self, tensor: Tensor, rows: list[int], out: Tensor) -> None:
+        index = torch.tensor(rows, device=tensor.device)
+        torch.index_select(tensor[:, :, : self.length], 0, index, out=out[:, :, : self.length])
 
     def _keep(self, rows: int) -> None:
         self.rows, self.part = rows, slice(0, rows)

@@ -17,8 +17,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-import httpx
-
 from ground.io import DataError, TransientError
 from ground.progress import Progress
 from ground.text import printable
@@ -141,6 +139,8 @@ def _running(command: Sequence[str], log: Path, environment: dict[str, str]) -> 
 
 
 def _await_health(url: str, process: subprocess.Popen[bytes], log: Path, deadline: float, progress: Progress) -> None:
+    import httpx  # takes a tenth of a second, and most stages start no server
+
     while (left := deadline - time.monotonic()) > 0:
         if process.poll() is not None:
             raise DataError(
