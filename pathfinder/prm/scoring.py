@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -82,7 +83,7 @@ class Scorer:
 
     def _whole(self, queries: Mapping[int, list[Query]], out: list[list[StepScore]]) -> Iterator[int]:
         """Fill ``out`` at the keys of ``queries``; yield the number of solutions that each batch finishes."""
-        prompts = {index: mine for index in queries if (mine := self._prompts(queries[index]))}
+        prompts = self._prompts(queries)
         yield len(queries) - len(prompts)
         # every step occurs twice: in a prefix and as current step
         longest = {index: 2 * max(len(ids) for ids, _ in mine) for index, mine in prompts.items()}
@@ -95,20 +96,24 @@ class Scorer:
                     out[index] = [next(rest) for _ in prompts[index]]
             yield sum(len(parts[item]) for item in batch)
 
-    def _prompts(self, queries: list[Query]) -> list[Encoded]:
-        """The prompts of a whole solution; none if one of them is longer than the model's context."""
-        prompts = self._reader.encode(queries[-1:]) if queries else []
-        if len(queries) > 1 and prompts != [None]:  # the last prompt is the longest; all of a long solution take long
-            prompts = self._reader.encode(queries[:-1]) + prompts
-        fitting = [prompt for prompt in prompts if prompt is not None]
-        return fitting if len(fitting) == len(prompts) else []
+    def _prompts(self, queries: Mapping[int, list[Query]]) -> dict[int, list[Encoded]]:
+        """The prompts of whole solutions, without solutions of which a prompt is longer than the model's context."""
+        some = {index: mine for index, mine in queries.items() if mine}
+        # the last prompt is the longest, and all prompts of a long solution take long
+        lasts = zip(some, self._reader.encode([mine[-1] for mine in some.values()]), strict=True)
+        fitting = {index: last for index, last in lasts if last is not None}
+        others = iter(self._reader.encode([query for index in fitting for query in some[index][:-1]]))
+        found = {index: [*islice(others, len(some[index]) - 1), last] for index, last in fitting.items()}
+        whole = {index: [prompt for prompt in prompts if prompt is not None] for index, prompts in found.items()}
+        return {index: prompts for index, prompts in whole.items() if len(prompts) == len(some[index])}
 
     def _waves(self, queries: dict[int, list[Query]], out: list[list[StepScore]], stop: Stop) -> Iterator[int]:
         """Like ``_whole``, up to where ``stop`` ends each solution; yield the number that each wave finishes."""
         trunks: dict[int, Trunk] = {}
         size = WAVE
         waiting = len(queries)
-        queries = {index: mine for index, mine in queries.items() if self._prompts(mine[-1:])}  # the longest prompt
+        fitting = self._prompts({index: mine[-1:] for index, mine in queries.items()})
+        queries = {index: queries[index] for index in fitting}
         yield waiting - len(queries)
         while queries:
             for index, scores in self._score_onto(trunks, {i: rest[:size] for i, rest in queries.items()}).items():
@@ -131,7 +136,7 @@ class Scorer:
         Yields nothing for a solution that is longer than the model's context. Raises ``DataError`` as ``score`` does.
         """
         queries = queries_of(solution)
-        if not self._prompts(queries[-1:]):  # the longest prompt
+        if not self._prompts({0: queries[-1:]}):  # the longest prompt
             return
         trunks: dict[int, Trunk] = {}
         out: list[StepScore] = []
