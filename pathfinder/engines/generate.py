@@ -148,7 +148,7 @@ class _Cache:
 
     is_compileable = False
     mask: Tensor
-    """What each of the new tokens sees, additive (rows, 1, tokens, keys)."""
+    """The keys that each new token sees, additive (rows, 1, tokens, keys)."""
 
     def __init__(self, rows: int, width: int, more: int) -> None:
         self.rows, self.width, self.capacity, self.length = rows, width, width + more, 0

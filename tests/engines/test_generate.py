@@ -122,7 +122,7 @@ def test_tokens_are_counted_without_padding(folder: Path) -> None:
 
 
 def test_prompts_that_continue_the_last_ones_are_not_computed_again(folder: Path, generator: Generator) -> None:
-    """Rounds of a search: prompts go on, stay the same, are cut or new. Only the new tokens pass through the model."""
+    """Prompts may continue the last ones, repeat them, end earlier or be new; only new tokens are computed."""
     made, sampling = Generator(folder, keeps=True), Sampling(1.0, 0.95, 8)
     prompt = made.encode(PROMPTS[1] * 3)
     rounds = [
