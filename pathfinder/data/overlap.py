@@ -18,11 +18,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from datasketch import MinHash, MinHashLSH
 
+from ground.imports import without
 from ground.io import text_digest
 from ground.text import normalise
 from pathfinder.data.near_duplicates import SHINGLE, WORD, NearDuplicates
+
+with without("redis", later=["scipy.integrate"]):  # for stores, and for parameters that are given here
+    from datasketch import MinHash, MinHashLSH
 
 SHORT = 10
 COUNTS = ("exact_problems", "near_problems", "exact_steps", "exact_short_steps", "near_steps")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import logging
 import operator
 import os
@@ -14,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import polars as pl
 
+from ground.imports import without
 from pathfinder.gates.gates import PRESENT, UNIQUE, Gate, Result, Suite, Value
 
 _EXAMPLES = 5
@@ -34,7 +33,8 @@ class Checker:
 
     def __init__(self) -> None:
         os.environ["GX_ANALYTICS_ENABLED"] = "false"
-        with _quick_imports():
+        # without the packages for sources of data, pictures and tests of distributions, which no gate uses
+        with without("boto3", "sqlalchemy", later=("altair", "scipy.stats")), _without_collector():
             import great_expectations
             from great_expectations.expectations import row_conditions
 
@@ -105,30 +105,13 @@ class Checker:
         return column.is_null() if value is None else column == value
 
 
-class _Later(ModuleType):
-    """Stands for a module until one of its attributes is read."""
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        if sys.modules.get(self.__name__) is self:
-            del sys.modules[self.__name__]
-        return getattr(importlib.import_module(self.__name__), name)
-
-
 @contextmanager
-def _quick_imports() -> Iterator[None]:
-    """Import Great Expectations without the packages of data sources, pictures and tests that no gate uses."""
-    others: dict[str, Any] = dict.fromkeys(("boto3", "sqlalchemy"))  # None: as if they were not installed
-    others |= {name: _Later(name) for name in ("altair", "scipy.stats")}
-    own = {name: module for name, module in others.items() if name not in sys.modules}
-    sys.modules |= own
+def _without_collector() -> Iterator[None]:
+    """Imports make many objects that stay: do not search them for garbage."""
     gc.disable()
     try:
         yield
     finally:
-        for name in [name for name, module in own.items() if sys.modules.get(name) is module]:
-            del sys.modules[name]
         gc.enable()
         gc.freeze()
 
