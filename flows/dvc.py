@@ -20,7 +20,6 @@ from typing import Any, Literal
 from evidence.remote.guard import fetch_pointer
 from flows import processes
 from flows.transfer import Transfer
-from flows.warm import Command, Warm
 from ground.io import DataError, PathfinderError, TransientError
 from ground.text import printable, remedy_in
 
@@ -94,8 +93,8 @@ class Dvc:
     def __init__(self, root: Path, environment: Mapping[str, str] | None = None, warm: bool = False) -> None:
         self.root = root
         self._environment = {"PYTHONUNBUFFERED": "1", **(environment or {})}
-        self._running: set[Command | subprocess.Popen[str]] = set()
-        self._warm = Warm(root, self._environment) if warm else None
+        self._running: set[processes.Command | subprocess.Popen[str]] = set()
+        self._warm = processes.Warm(root, self._environment) if warm else None
         self._lock = threading.Lock()
         self._pushing = threading.Lock()
         self._stopping = False
@@ -239,8 +238,8 @@ class Dvc:
 
     def _start(
         self, module: str, command: Sequence[str], root: Path, environment: Mapping[str, str]
-    ) -> Command | subprocess.Popen[str]:
-        """Start a command, those of DVC in the warm process if there is one."""
+    ) -> processes.Command | subprocess.Popen[str]:
+        """Start a command. A command of DVC becomes a fork of the warm process if there is one."""
         if module == "dvc" and self._warm is not None:
             with contextlib.suppress(OSError):  # the warm process was killed, or cannot take the command
                 return self._warm.start(command, root, environment)

@@ -1,10 +1,10 @@
-"""The process behind ``flows.warm``: each command of DVC, and each stage that uses PyTorch, is a fork of it.
+"""A process that has imported DVC and PyTorch: each command of DVC, and each stage with PyTorch, is a fork of it.
 
 A stage gets its own arguments, environment and folder, and imports the project's code itself: it is ``python -m
 stages.NAME`` without the seconds that the imports of packages take. DVC does what it always does before and after a
 stage, but it formats only the entry of dvc.lock that changed instead of the whole file. The bytes are the same.
 
-Run     python -m flows.forks     (``flows.warm`` does, with a socket as the standard input)
+Run     python -m flows.forks     (``processes.Warm`` does, with a socket as the standard input)
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from typing import Any, NoReturn
 
 from evidence.dvc.history import MAIN_LOCK
 from evidence.dvc.lock import replace_blocks
-from flows.processes import MARK
-from flows.warm import MOST_BYTES
+from flows.processes import MARK, MOST_BYTES
 from ground.io import write_text
 from ground.settings import read_yaml
 from pathfinder.core.kernels import pin_kernels
@@ -41,7 +40,7 @@ _DVC = (
 )
 """The modules that ``dvc repro`` loads, found by comparing ``sys.modules`` before and after it."""
 _STAGES = dict.fromkeys(("control", "label", "prmbench", "processbench", "sample", "search", "train"), ("torch",))
-"""What a stage that is a fork imports: all that takes long and that every such stage uses."""
+"""The stages that become forks, and the packages that take them long to import."""
 _PLAIN = re.compile(r"python -m stages\.(\w+)((?: [\w.@-]+)*)")
 _SHELLS = {"sh", "bash", "dash", "zsh"}
 _OF_COMMAND = {MARK, "DVC_ROOT", "DVC_STAGE"}
@@ -94,7 +93,10 @@ def _command(request: dict[str, Any], answer: socket.socket, out: int) -> NoRetu
 
 
 def run_stage(executable: str, cmd: str, **options: Any) -> None:
-    """In place of DVC's ``_run``: run the command of a stage in a fork, or as DVC does if it needs a new process."""
+    """In place of DVC's ``_run``: run the command of a stage in a fork, or as DVC does if it needs a new process.
+
+    Raises DVC's ``StageCmdFailedError`` if the command fails.
+    """
     plain = _PLAIN.fullmatch(cmd)
     others = {name for name, _ in options["env"].items() ^ _inherited.items()} - _OF_COMMAND
     is_prepared = plain and plain[1] in _STAGES and "torch" in sys.modules

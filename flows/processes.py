@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import platform
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -24,6 +26,9 @@ MARK = "STAGE_OWNER"
 """The variable ``<pid>.<start time>.<number>:<place>`` of owned processes; records do not keep it."""
 _MARK = re.compile(r"\d+\.\d+\.\d+:\S+ \S+ \S+")
 _numbers = itertools.count(1)
+_CODE = Path(__file__).parents[1]
+MOST_BYTES = 2**17
+"""The longest request for a fork, which is one message. A command with a longer one becomes a new process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +169,67 @@ def start(
         errors="replace",
         start_new_session=True,
     )
+
+
+class Command:
+    """A command in a fork, with the part of ``subprocess.Popen`` that its caller needs."""
+
+    def __init__(self, pid: int, stdout: IO[str], answer: socket.socket) -> None:
+        self.pid, self.stdout, self._answer = pid, stdout, answer
+        self._code: int | None = None
+
+    def wait(self) -> int:
+        """Wait for the exit status; -9 if the command was killed."""
+        if self._code is None:
+            self._code = int(self._answer.recv(16) or -signal.SIGKILL)
+            self._answer.close()
+        return self._code
+
+
+class Warm:
+    """The process of ``flows.forks`` for a folder, which ends with this process. ``start`` is thread-safe.
+
+    It keeps DVC and PyTorch imported. ``dvc repro`` takes three seconds of CPU time without its stage, and importing
+    PyTorch another two. For 37 stages, that is half as much as all their work. ``environment`` is added to the
+    inherited variables of all commands.
+    """
+
+    def __init__(self, root: Path, environment: Mapping[str, str]) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        variables = {**environment, MARK: new_mark(root)}
+        with theirs:
+            self._process = start("flows.forks", [], _CODE, variables, subprocess.DEVNULL, theirs.fileno())
+
+    def start(self, arguments: Sequence[str], root: Path, environment: Mapping[str, str]) -> Command:
+        """Start ``dvc ARGUMENTS`` in ``root``, the leader of a process group, with both streams in ``stdout``.
+
+        Raises ``OSError`` if the request is too long or the process has ended.
+        """
+        everything = {**inherited(), **environment}
+        request = json.dumps({"arguments": [*arguments], "root": str(root.absolute()), "environment": everything})
+        if len(request) > MOST_BYTES:
+            raise OSError("the environment is too large")
+        answer, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        read, write = os.pipe()
+        stdout = os.fdopen(read, encoding="utf-8", errors="replace")
+        try:
+            with theirs:
+                socket.send_fds(self._socket, [request.encode()], [theirs.fileno(), write])
+            if not (pid := answer.recv(16)):
+                raise OSError("the process has ended")
+        except OSError:
+            stdout.close()
+            answer.close()
+            raise
+        finally:
+            os.close(write)
+        return Command(int(pid), stdout, answer)
+
+    def stop(self) -> None:
+        """End the process; commands that run are not ended."""
+        self._socket.close()
+        end([self._process.pid])
+        self._process.wait()
 
 
 def inherited() -> dict[str, str]:

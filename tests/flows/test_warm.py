@@ -16,7 +16,7 @@ import pytest
 
 from flows.dvc import Dvc, DvcError
 from flows.forks import modify_lock
-from flows.warm import Warm
+from flows.processes import Warm
 from tests.flows.conftest import Project
 from tests.flows.watch import gone, soon, wait_for, working_in
 
