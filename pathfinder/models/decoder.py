@@ -197,7 +197,7 @@ def is_plain(opened: OpenedModel) -> bool:
 
 
 def _is_plain(config: Mapping[str, Any], shape: Shape) -> bool:
-    """Return whether a config.json asks for nothing but the layers of ``Decoder``, and says all that it needs."""
+    """Return whether a config.json asks only for the layers of ``Decoder``, and says all that it needs."""
     heads, keys = shape.query_width // shape.head_width, shape.key_width // shape.head_width
     numbers: tuple[Any, ...] = (_theta(config), config.get("rms_norm_eps"), config.get("max_position_embeddings"))
     return (

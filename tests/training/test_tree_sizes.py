@@ -107,7 +107,7 @@ def test_the_file_has_the_sizes_of_the_trees(counted: dict[str, Sizes]) -> None:
 
 @pytest.mark.parametrize(("mix", "human", "monte_carlo"), [("prm800k", 345, 0), ("400k", 345, 55), ("550k", 345, 200)])
 def test_the_time_in_which_processes_compute(counted: dict[str, Sizes], mix: str, human: int, monte_carlo: int) -> None:
-    """The same steps as before, when each process packed its trees by size, and as now."""
+    """The same steps if each process fills passes of its own, as before, and as now."""
     rates = {"human": human, "monte_carlo": monte_carlo}
     trees = [(size, rates[kind] / sum(r for r, _ in counted[kind])) for kind in rates for size in counted[kind]]
     steps = list(steps_of([size for size, _ in trees], [weight for _, weight in trees]))
