@@ -11,7 +11,10 @@ Source: paper section 3.3; engine settings as in ``run_inference.py`` (params: l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -26,12 +29,15 @@ from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.engines.sampling import Failure, Reply, Sampling, ServerSampling, Turns
 from pathfinder.judge.prompts import FOREIGN_SPECIALS
+from pathfinder.models import cards
 from pathfinder.models.folders import uncollected
 
 if TYPE_CHECKING:
     from pathfinder.engines.openai_client import ServerClient
 
 _PREFILL_CELLS = 1 << 25  # rows * tokens^2 of a batch in process: 128 MiB of float32 attention per head
+_AT_ONCE = 2
+"""Batches that a CPU draws at a time. The pipeline has few other stages to run meanwhile."""
 
 PromptOf = Callable[[str], str]
 """Builds the prompt of a journal key."""
@@ -129,7 +135,7 @@ class ServerJudge:
 
 
 class LocalJudge:
-    """A judge in this process; only the keys determine the composition of its batches.
+    """A judge in this process; only the keys determine the composition of its batches, of which it draws two at a time.
 
     If any answer of a batch is missing, the whole batch is generated and only the missing answers are written. A run
     that was killed and resumed therefore has the same answers as an uninterrupted one.
@@ -137,8 +143,12 @@ class LocalJudge:
 
     def __init__(self, folder: Path, params: Label) -> None:
         with uncollected():  # the other engines need no torch
+            from torch import get_num_threads
+
             from pathfinder.engines.generate import Generator
         self._generator = Generator(folder)
+        cores = 1 if cards.visible() else len(os.sched_getaffinity(0)) // get_num_threads()
+        self._at_once = min(_AT_ONCE, max(1, cores))
         self._sampling = Sampling(params.temperature, params.top_p, params.max_tokens)
         self._batch_size, self._longest_prompt = params.batch_size, params.max_model_len - params.max_tokens
         self.identity = {"engine": "transformers", "model": model_identity(folder), "batch_size": params.batch_size}
@@ -149,21 +159,22 @@ class LocalJudge:
         generator = self._generator
         prompts = {key: generator.encode(generator.chat_prompt(prompt_of(key))) for key in keys}
         lengths = {key: len(prompt) for key, prompt in prompts.items()}
-        for batch in self._batches(lengths):
-            missing = _missing(batch, journal, meter)
-            if missing and meter.take(len(missing)):
-                fitting = [key for key in batch if lengths[key] <= self._longest_prompt]
-                completions = generator.generate([prompts[key] for key in fitting], fitting, self._sampling)
-                drawn = zip(fitting, completions, strict=True)
-                answers = {
-                    key: Reply(c.text, c.tokens, c.finish, lengths[key]) for key, c in drawn if c.finish != "too_long"
-                }
-                for key in missing:
-                    reply = answers.get(key)
-                    entry = _entry(reply or Failure("too_long", f"{lengths[key]} tokens, {self._longest_prompt} fit"))
-                    journal.write(key, entry)
-                    meter.answered(key, entry)
-                journal.sync()
+
+        def drawn(batch: list[str]) -> dict[str, Reply]:
+            fitting = [key for key in batch if lengths[key] <= self._longest_prompt]
+            completions = generator.generate([prompts[key] for key in fitting], fitting, self._sampling)
+            pairs = [(key, c) for key, c in zip(fitting, completions, strict=True) if c.finish != "too_long"]
+            return {key: Reply(c.text, c.tokens, c.finish, lengths[key]) for key, c in pairs}
+
+        missing_of = ((batch, _missing(batch, journal, meter)) for batch in self._batches(lengths))
+        taken = ((batch, missing) for batch, missing in missing_of if missing and meter.take(len(missing)))
+        for missing, answers in _ahead(drawn, taken, self._at_once):
+            for key in missing:
+                reply = answers.get(key)
+                entry = _entry(reply or Failure("too_long", f"{lengths[key]} tokens, {self._longest_prompt} fit"))
+                journal.write(key, entry)
+                meter.answered(key, entry)
+            journal.sync()
         return {}
 
     def _batches(self, lengths: dict[str, int]) -> Iterator[list[str]]:
@@ -176,6 +187,21 @@ class LocalJudge:
                 batch = []
             batch.append(key)
         yield batch
+
+
+def _ahead(
+    drawn: Callable[[list[str]], dict[str, Reply]], batches: Iterable[tuple[list[str], list[str]]], at_once: int
+) -> Iterator[tuple[list[str], dict[str, Reply]]]:
+    """The missing keys and the answers of each batch, in order; ``at_once`` batches are drawn at a time."""
+    with ThreadPoolExecutor(at_once) as pool:
+        waiting: deque[tuple[list[str], Future[dict[str, Reply]]]] = deque()
+        for batch, missing in batches:
+            waiting.append((missing, pool.submit(drawn, batch)))
+            if len(waiting) == at_once:
+                missing, answers = waiting.popleft()
+                yield missing, answers.result()
+        for missing, answers in waiting:
+            yield missing, answers.result()
 
 
 Judge = ServerJudge | LocalJudge
