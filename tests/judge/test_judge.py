@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +83,21 @@ def test_the_local_judge_writes_the_same_bytes_wherever_it_was_killed(tiny: Path
         torn.write_bytes(b"".join(lines[:kept]) + lines[kept][:20])
         assert ask(judge, torn) == whole
     assert ask(judge, tmp_path / "whole") == whole
+
+
+def test_two_batches_at_a_time_write_what_one_does(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge, written, meeting = LocalJudge(tiny, params()), list[bytes](), threading.Barrier(2)
+    generate = judge._generator.generate
+    for at_once in (1, 2):
+        judge._at_once = at_once
+        written.append(ask(judge, tmp_path / f"by{at_once}", KEYS[:8]))
+
+        def met(*given: Any) -> Any:
+            meeting.wait(30)  # fails unless the other batch comes, too
+            return generate(*given)
+
+        monkeypatch.setattr(judge._generator, "generate", met)
+    assert written[0] == written[1]
 
 
 def test_a_prompt_that_does_not_fit_is_too_long(tiny: Path, tmp_path: Path) -> None:
