@@ -93,7 +93,8 @@ endif
 	@[ "$$($(READ_BUILD))" = $(BUILD) ] || { echo "$(VENV) lacks the $(BUILD) build of PyTorch; delete $(VENV) and try again"; exit 1; }
 	@rm -f $(VENV)/.installed-cpu $(VENV)/.installed-cuda $(VENV)/prefect.db
 	@PREFECT_HOME=$(CURDIR)/$(VENV) PREFECT_SERVER_DATABASE_CONNECTION_URL=sqlite+aiosqlite:///$(CURDIR)/$(VENV)/prefect.db \
-	  $(BIN)/python -m flows.database server database upgrade --yes >/dev/null  # for the first server of a clone
+	  $(BIN)/python -m flows.database server database upgrade --yes >/dev/null 2>&1 || \
+	  rm -f $(VENV)/prefect.db  # a shortcut: without it, the first server of a clone makes its own
 	@touch $@
 
 vllm: $(VLLM)/.installed  ## install vLLM, hash-locked, into .venv-vllm: the servers of the judge and the policy

@@ -185,7 +185,7 @@ RUNS = (
     Fault(
         "D13-lock",
         "a named server lifts the lock of the folder",
-        "flows/reproduce.py",
+        "flows/start.py",
         "    with held(root) as hold:\n        return _start(",
         "    from flows.guard.lock import Hold, Holder\n\n    for hold in (Hold(Holder(0, '', ''), None, [], None),):\n"
         "        return _start(",
@@ -267,8 +267,8 @@ RUNS = (
         "waits",
         "processes that train together give up while one of them still reads a checkpoint",
         "pathfinder/models/launch.py",
-        "    return PartialState(cpu=cpu, timeout=_WAIT)\n",
-        "    return PartialState(cpu=cpu)\n",
+        "PartialState(cpu=cpu, timeout=_WAIT)\n",
+        "PartialState(cpu=cpu)\n",
         "tests/models/test_launch.py::test_a_process_waits_longer_for_the_others_than_a_slow_disk_takes",
     ),
     Fault(
