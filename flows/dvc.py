@@ -178,8 +178,13 @@ class Dvc:
             self._stopping = True
             groups = [process.pid for process in self._running]
         processes.end(groups)
-        if self._warm:
-            self._warm.stop()
+        self.close()
+
+    def close(self) -> None:
+        """End the warm process, if there is one. Later commands are processes of their own."""
+        warm, self._warm = self._warm, None
+        if warm:
+            warm.stop()
 
     def _run(
         self,

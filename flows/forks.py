@@ -39,8 +39,8 @@ _DVC = (
     *("dvc.cachemgr", "dvc_data.hashfile.status", "scmrepo.git.backend.dulwich", "dulwich.worktree"),
 )
 """The modules that ``dvc repro`` loads, found by comparing ``sys.modules`` before and after it."""
-_STAGES = dict.fromkeys(("control", "label", "prmbench", "processbench", "sample", "search", "train"), ("torch",))
-"""The stages that become forks, and the packages that take them long to import."""
+_STAGES = {"control", "label", "prmbench", "processbench", "sample", "search", "train"}
+"""The stages that become forks, because they import PyTorch."""
 _PLAIN = re.compile(r"python -m stages\.(\w+)((?: [\w.@-]+)*)")
 _SHELLS = {"sh", "bash", "dash", "zsh"}
 _OF_COMMAND = {MARK, "DVC_ROOT", "DVC_STAGE"}
@@ -68,11 +68,10 @@ def serve(control: socket.socket) -> None:
 
 
 def _prepare(stage: str) -> None:
-    """Import what a stage needs, once, and keep the variables that this sets."""
+    """Import PyTorch before the first stage that needs it, and keep the variables that this sets."""
     if stage in _STAGES and not _CARD.exists():
         pin_kernels()
-        for name in _STAGES[stage]:
-            import_module(name)
+        import_module("torch")
         _added.update((name, value) for name, value in os.environ.items() if name not in _inherited)
 
 
@@ -155,7 +154,8 @@ def _end(work: Callable[[], int], tell: Callable[[int], object] = lambda _: None
             atexit._run_exitfuncs()
             sys.stdout.flush()
             sys.stderr.flush()
-        tell(code)
+        with contextlib.suppress(OSError):  # the run was killed
+            tell(code)
         os._exit(code & 255)
 
 

@@ -112,6 +112,7 @@ def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jo
         if not failed:
             sort_lock(root)
         run.publish()
+        run.dvc.close()
         if failed or run.unpushed or not run.is_published:
             message = f"failed or not started: {', '.join(failed)}; {_AGAIN}" if failed else "all stages succeeded"
             push = f"; not pushed: {', '.join(run.unpushed)} (run without targets to push)" if run.unpushed else ""

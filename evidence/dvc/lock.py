@@ -81,7 +81,7 @@ def replace_entries(root: Path, new: Mapping[str, Any], dropped: Collection[str]
 
 
 def replace_blocks(text: str, changed: str) -> str:
-    """The text of a lock with the stages of another text, in place of its own if it has them."""
+    """Replace the stages in the text of a lock by the stages of ``changed``, and append the ones that it lacks."""
     head, blocks = _blocks(text)
     return head + "".join((blocks | _blocks(changed)[1]).values())
 

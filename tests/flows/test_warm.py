@@ -17,7 +17,7 @@ from flows.dvc import Dvc, DvcError
 from flows.forks import modify_lock
 from flows.processes import Warm
 from tests.flows.conftest import Project
-from tests.flows.watch import gone, soon, wait_for, working_in
+from tests.flows.watch import alive, gone, soon, wait_for, working_in
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG = {f"LONG{number}": "x" * 2**16 for number in range(2)}  # the system takes this much for a new process
@@ -91,6 +91,16 @@ def test_without_the_warm_process_a_command_has_its_own(project: Project) -> Non
     dvc._warm._process.kill()
     dvc._warm._process.wait()
     assert dvc.reproduce("square@odd") == "ran"
+
+
+def test_a_closed_warm_process_has_ended(project: Project) -> None:
+    dvc = Dvc(project.root, warm=True)
+    assert dvc._warm is not None
+    pid = dvc._warm._process.pid
+    assert alive(pid)
+    dvc.close()
+    assert not alive(pid)
+    assert dvc.reproduce("numbers") == "ran"
 
 
 def test_an_environment_that_is_too_large_for_a_request(project: Project) -> None:
