@@ -43,6 +43,11 @@ _SKIPPED = ("examples",)  # tokenised examples of a training, which it makes aga
 OnLine = Callable[[str], None]
 
 
+def kind_of(stage: str) -> str:
+    """The folder of a stage's unfinished work; empty if it keeps none."""
+    return KINDS.get(stage.partition("@")[0], "")
+
+
 class File(Form):
     """The bytes of a file and the sha256 of each of its pieces."""
 
@@ -68,6 +73,7 @@ class Copies:
 
     root: Path
     store: Store
+    is_writer: Callable[[], bool] = lambda: True
     _sent: dict[str, State] = field(default_factory=dict)
     _known: dict[Path, tuple[int, File]] = field(default_factory=dict)
 
@@ -91,6 +97,8 @@ class Copies:
                     self.store.put(f"{name}/pieces/{piece}", content)
                     there.add(piece)
                     sent += 1
+        if not self.is_writer():
+            return sent
         envelope = sign(json.dumps(state.model_dump(), sort_keys=True).encode(), TYPE)
         self.store.put(f"{name}/{STATE}", json.dumps(envelope).encode())
         for piece in before.pieces() - state.pieces() if before else ():
@@ -210,20 +218,28 @@ def _continues(longer: Path, shorter: Path) -> bool:
 
 
 @contextlib.contextmanager
-def carried(store: Store | None, root: Path, stage: str, on_line: OnLine, is_part: bool = False) -> Iterator[None]:
+def carried(
+    store: Store | None,
+    root: Path,
+    stage: str,
+    on_line: OnLine,
+    is_part: bool = False,
+    is_writer: Callable[[], bool] = lambda: True,
+) -> Iterator[None]:
     """Fetch the unfinished work of a stage, and send it every minute and at the end, also if the stage fails.
 
     ``store`` is the folder ``HOME`` of a remote that other machines reach; ``None`` without such a remote. With
-    ``is_part``, the command computes one part of the stage, so the other parts are not fetched.
+    ``is_part``, the command computes one part of the stage, so the other parts are not fetched. Nothing is sent while
+    ``is_writer`` is false: another run continues this work.
 
     A copy that cannot be sent, or that is not sound, is reported, and the stage continues without it. Raises
     ``TransientError`` if the remote does not answer before the stage starts.
     """
-    kind = KINDS.get(stage.partition("@")[0])
-    if kind is None or store is None:
+    kind = kind_of(stage)
+    if not kind or store is None:
         yield
         return
-    carrier = _Carrier(Copies(root, store), stage, kind, on_line)
+    carrier = _Carrier(Copies(root, store, is_writer), stage, kind, on_line)
     if not (is_part and kind.startswith("parts/")):
         carrier.fetch()
     thread = threading.Thread(target=carrier.send_until_end, daemon=True)
@@ -263,7 +279,8 @@ class _Carrier:
             for folder in self._changed():
                 self._copies.send(folder, self._stage)
             for name in self._copies.finished():
-                self._copies.drop(name)
+                if self._copies.is_writer():
+                    self._copies.drop(name)
         except (PathfinderError, OSError) as error:
             if str(error) not in self._told:
                 self._told.add(str(error))

@@ -93,7 +93,7 @@ class Dvc:
     def __init__(self, root: Path, environment: Mapping[str, str] | None = None, warm: bool = False) -> None:
         self.root = root
         self._environment = {"PYTHONUNBUFFERED": "1", **(environment or {})}
-        self._running: set[processes.Command | subprocess.Popen[str]] = set()
+        self._running: dict[processes.Command | subprocess.Popen[str], str] = {}
         self._warm = processes.Warm(root, self._environment) if warm else None
         self._lock = threading.Lock()
         self._pushing = threading.Lock()
@@ -172,6 +172,12 @@ class Dvc:
         if self._stopping:
             raise Cancelled("the run is ending")
 
+    def end(self, stage: str) -> None:
+        """End the command that runs a stage, if there is one; the command fails."""
+        with self._lock:
+            groups = [process.pid for process, last in self._running.items() if last == stage]
+        processes.end(groups)
+
     def stop(self) -> None:
         """End every running command with all its children, and refuse new ones."""
         with self._lock:
@@ -202,7 +208,7 @@ class Dvc:
             command = [*(["--wait-for-lock"] if module == "dvc" else []), *arguments]
             environment = {**self._environment, **(variables or {}), processes.MARK: mark}
             process = self._start(module, command, root or self.root, environment)
-            self._running.add(process)
+            self._running[process] = arguments[-1]
         tail: deque[str] = deque(maxlen=_TAIL_LINES)
         expired = threading.Event()
 
@@ -228,7 +234,7 @@ class Dvc:
             processes.end_owned(mark)  # children that left the group
             process.wait()
             with self._lock:
-                self._running.discard(process)
+                del self._running[process]
         if self._stopping:
             raise Cancelled(f"`{module} {' '.join(arguments)}` was ended")
         if expired.is_set():

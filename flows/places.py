@@ -51,6 +51,10 @@ class Places:
         """Run a stage if it is out of date, or restore its outs from the cache; raises as ``Dvc.reproduce`` does."""
         return self.dvc.reproduce(name, force, on_line)
 
+    def push(self, *names: str) -> None:
+        """Send the outs of stages to the remote; raises as ``Dvc.push`` does."""
+        self.dvc.push(*names)
+
     def announce(self, names: Iterable[str], state: str) -> None:
         """Tell others that the outs of stages are current, and that they are so because of ``state``."""
 

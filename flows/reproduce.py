@@ -112,7 +112,7 @@ def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jo
         if not failed:
             sort_lock(root)
         run.publish()
-        run.dvc.close()
+        run.places.stop()
         if failed or run.unpushed or not run.is_published:
             message = f"failed or not started: {', '.join(failed)}; {_AGAIN}" if failed else "all stages succeeded"
             push = f"; not pushed: {', '.join(run.unpushed)} (run without targets to push)" if run.unpushed else ""
@@ -143,7 +143,7 @@ class Run:
         self.dvc = Dvc(root, variables, warm=True)
         self.places = places(self.dvc, graph, self.address)
         self._stage = stage_task(self.places, self.terminal, Guard(root) if pull else None)
-        self._pushes = Pushes(push_task(self.dvc, self.terminal))
+        self._pushes = Pushes(push_task(self.places, self.terminal))
 
     def report(self, hold: Hold) -> None:
         """Say where results go and what a run that was killed had left; check that the remote accepts results."""

@@ -19,7 +19,7 @@ from evidence.remote.publication import opened as opened
 from evidence.remote.publication import publish as publish
 from evidence.remote.published import remembered
 from ground.io import DataError, TransientError, write_text
-from ground.remote import kind_of, to_dvc
+from ground.remote import Store, kind_of, to_dvc
 
 REMOTE = "PATHFINDER_REMOTE"
 DEFAULT = Path(".pathfinder/storage")
@@ -62,6 +62,12 @@ def require_remote() -> None:
             f"the deployment does not say where results go: its job variables have no {REMOTE}; repeat "
             "`python -m flows.team.deploy up`, or set it on the deployment's page"
         )
+
+
+def shared(root: Path, folder: str) -> Store | None:
+    """A folder of the remote that the environment names; ``None`` if results stay in the project's folder."""
+    address = os.environ.get(REMOTE, "").strip()
+    return opened(root, address, folder) if address and Path(address) != DEFAULT else None
 
 
 def preflight(root: Path, address: str) -> None:

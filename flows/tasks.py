@@ -17,7 +17,7 @@ from prefect.futures import PrefectFuture
 from evidence.dvc.pipeline import Stage
 from evidence.remote.guard import Guard
 from evidence.remote.publication import Commit
-from flows.dvc import Cancelled, Dvc
+from flows.dvc import Cancelled
 from flows.places import Places, Retries, WorkerLost
 from flows.terminal import Outcome, Terminal, metrics_table, stage_log
 from ground.io import TransientError
@@ -126,12 +126,12 @@ class Pushes:
         self._last = time.monotonic()
 
 
-def push_task(dvc: Dvc, terminal: Terminal) -> Task[..., None]:
+def push_task(places: Places, terminal: Terminal) -> Task[..., None]:
     """The task that pushes a list of stages under a title."""
 
     def push(names: Sequence[str], title: str) -> None:
         with _printed(terminal, title):
-            dvc.push(*names)
+            places.push(*names)
 
     return _store_task(push, "push {title}")
 

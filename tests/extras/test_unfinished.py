@@ -17,8 +17,7 @@ import pytest
 from evidence.record.signing import KEY_FILE, sign
 from extras import unfinished
 from extras.unfinished import HOME, Copies, carried
-from flows.storage import REMOTE, opened
-from flows.team.pools.run import unfinished_store
+from flows.storage import REMOTE, opened, shared
 from ground.io import DataError, read_json
 from ground.remote import open_store
 from tests.flows.watch import soon
@@ -32,9 +31,9 @@ CARRY = """\
 import subprocess, sys
 from pathlib import Path
 from extras import unfinished
-from flows.team.pools.run import unfinished_store
+from flows.storage import shared
 unfinished.EVERY_S, unfinished._SHARE = 0.3, 0.0
-with unfinished.carried(unfinished_store(Path.cwd()), Path.cwd(), "label", lambda line: print(line, flush=True)):
+with unfinished.carried(shared(Path.cwd(), unfinished.HOME), Path.cwd(), "label", lambda line: print(line, flush=True)):
     sys.exit(subprocess.run([sys.executable, "-m", "stages.label"]).returncode)
 """
 
@@ -136,7 +135,7 @@ def test_a_path_outside_of_the_folder_is_refused(tmp_path: Path, path: str) -> N
 def test_a_remote_that_refuses_does_not_end_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setenv(REMOTE, str(tmp_path / "remote"))
-    with carried(unfinished_store(tmp_path), tmp_path, "label", lines.append):
+    with carried(shared(tmp_path, HOME), tmp_path, "label", lines.append):
         (tmp_path / WORK).mkdir(parents=True)
         (tmp_path / WORK / "journal.jsonl").write_text("answer\n")
         (tmp_path / "remote").touch()  # a file where the folder should be
@@ -150,7 +149,7 @@ def test_a_folder_with_changes_is_sent_whatever_the_clock_of_its_file_system_say
     older = tmp_path / ".pathfinder/label/older"
     older.mkdir(parents=True)
     (older / "journal.jsonl").write_text("answer\n")
-    with carried(unfinished_store(tmp_path), tmp_path, "label", print):
+    with carried(shared(tmp_path, HOME), tmp_path, "label", print):
         journal = tmp_path / WORK / "journal.jsonl"
         journal.parent.mkdir()
         journal.write_text("answer\n")
@@ -165,7 +164,7 @@ def test_without_a_named_remote_and_for_other_stages_nothing_is_sent(
 ) -> None:
     for stage, remote in (("label", ""), ("filter", str(tmp_path / "remote"))):
         monkeypatch.setenv(REMOTE, remote)
-        with carried(unfinished_store(tmp_path), tmp_path, stage, print):
+        with carried(shared(tmp_path, HOME), tmp_path, stage, print):
             (tmp_path / WORK).mkdir(parents=True, exist_ok=True)
             (tmp_path / WORK / "journal.jsonl").write_text("answer\n")
     assert not (tmp_path / "remote").exists()

@@ -29,9 +29,10 @@ CARRY = """\
 import subprocess, sys
 from pathlib import Path
 from extras import unfinished
-from flows.team.pools.run import unfinished_store
+from flows.storage import shared
 unfinished.EVERY_S, unfinished._SHARE = 0.2, 0.0
-with unfinished.carried(unfinished_store(Path.cwd()), Path.cwd(), "train@full", lambda line: print(line, flush=True)):
+store = shared(Path.cwd(), unfinished.HOME)
+with unfinished.carried(store, Path.cwd(), "train@full", lambda line: print(line, flush=True)):
     sys.exit(subprocess.run([sys.executable, "-m", "stages.train", "full"]).returncode)
 """
 

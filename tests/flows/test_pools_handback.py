@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,16 +20,16 @@ from evidence.record.ledger import SIGNED
 from evidence.record.reading import read_records
 from evidence.record.signing import KEY_FILE, key_id, own_public_keys, sign
 from evidence.record.statement import PAYLOAD_TYPE, statement_of
+from evidence.remote import made as handing
 from evidence.remote.handed import Order
+from evidence.remote.made import Made, hand_back, receive
 from evidence.verbs.check import check
 from flows import storage
 from flows.dvc import Dvc
 from flows.graph import load_graph
-from flows.team.pools import made as handing
 from flows.team.pools.away import Away
 from flows.team.pools.code import committed
 from flows.team.pools.inputs import needed, place
-from flows.team.pools.made import Made, hand_back, receive
 from flows.team.pools.run import run_stage
 from flows.team.pools.table import Needs
 from ground.io import DataError
@@ -40,6 +40,11 @@ from tests.flows.test_pools_handover import STAGE, published
 LOCK = Path("infra/locks/cpu.lock")
 VERSION = metadata.version("pydantic")
 Change = Callable[[dict[str, Any]], None]
+
+
+def changed(made: Made, **values: object) -> Made:
+    """The result with other values."""
+    return made.model_copy(update=values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,7 @@ class Handed:
         for key, text in files.items():
             (self.bucket / FOLDER / key).write_text(text)
         digests = {key: hashlib.sha256(text.encode()).hexdigest() for key, text in files.items()}
-        return replace(self.made, evidence=digests)
+        return changed(self.made, evidence=digests)
 
     def refused(self, made: Made, packages: str = "locked") -> str:
         """The line that refuses a result, of which nothing is left."""
@@ -154,8 +159,8 @@ def test_a_key_that_nobody_trusts_is_named_with_the_remedy(handed: Handed, tmp_p
 
 def test_a_record_without_its_signature_is_refused(handed: Handed) -> None:
     evidence = {key: sha256 for key, sha256 in handed.made.evidence.items() if key.endswith(".json")}
-    assert "the worker's record is not signed" in handed.refused(replace(handed.made, evidence=evidence))
-    assert "handed back 0 records of its run" in handed.refused(replace(handed.made, evidence={}))
+    assert "the worker's record is not signed" in handed.refused(changed(handed.made, evidence=evidence))
+    assert "handed back 0 records of its run" in handed.refused(changed(handed.made, evidence={}))
 
 
 def of_another_commit(record: dict[str, Any]) -> None:
@@ -189,7 +194,7 @@ def test_a_signed_record_of_another_run_is_refused(handed: Handed, change: Chang
 
 def test_outs_that_the_record_does_not_state_are_refused(handed: Handed) -> None:
     outs = {**handed.made.outs, "out/even.txt": handed.order.stage.deps["out/numbers.txt"]}
-    line = handed.refused(replace(handed.made, outs=outs))
+    line = handed.refused(changed(handed.made, outs=outs))
     assert re.search(
         r"out/even.txt is '\w{32}' in the worker's signed record and '\w{32}' in what .* handed back", line
     )
@@ -251,9 +256,9 @@ def test_a_file_that_no_record_needs_is_refused(handed: Handed) -> None:
 )
 def test_names_outside_the_record_s_folder_are_refused(handed: Handed, name: str) -> None:
     key = f"records/{name.format(STAGE, '0' * 64)}"
-    line = handed.refused(replace(handed.made, evidence={**handed.made.evidence, key: "0" * 64}))
+    line = handed.refused(changed(handed.made, evidence={**handed.made.evidence, key: "0" * 64}))
     assert line == f"{STAGE}: the worker named {key!r}, which is no file of its record and no entry of a run cache"
-    assert "which is no file of its record" in handed.refused(replace(handed.made, runs={"../../etc/x": "0"}))
+    assert "which is no file of its record" in handed.refused(changed(handed.made, runs={"../../etc/x": "0"}))
 
 
 def test_an_entry_of_the_run_cache_must_state_the_signed_run(handed: Handed) -> None:
@@ -271,10 +276,10 @@ def test_an_entry_of_the_run_cache_must_state_the_signed_run(handed: Handed) -> 
         file = handed.bucket / where
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(content)
-        line = handed.refused(replace(handed.made, runs={where: hashlib.sha256(content.encode()).hexdigest()}))
+        line = handed.refused(changed(handed.made, runs={where: hashlib.sha256(content.encode()).hexdigest()}))
         assert where in line or "run.yaml" in line
         file.unlink()  # `check` would find it
-    line = handed.refused(replace(handed.made, runs={key: "0" * 64}))
+    line = handed.refused(changed(handed.made, runs={key: "0" * 64}))
     assert "it was changed in the remote" in line
 
 
@@ -297,12 +302,12 @@ def test_a_result_is_taken_by_a_run(handed: Handed, monkeypatch: pytest.MonkeyPa
     later = committed_head(handed.root)
     away = Away(Dvc(handed.root), load_graph(handed.root), {STAGE: Needs(pool="gpu")}, str(handed.bucket))
     away._commit = later
-    for name, answer in (("_start", lambda *_: None), ("_follow", lambda *_: None)):
-        monkeypatch.setattr(away, name, answer)
-    monkeypatch.setattr(away, "_made", lambda *_: handed.made)
+    for name in ("_start", "_follow", "_require_completed"):
+        monkeypatch.setattr(away, name, lambda *_: None)
+    monkeypatch.setattr(away.leases, "made", lambda *_: handed.made)
     with pytest.raises(DataError, match=f"the commit is '{handed.order.commit}' in the worker's .* '{later}' in the"):
         away.run_away(STAGE, False, print)
-    monkeypatch.setattr(away, "_made", lambda *_: replace(handed.made, state="restored"))
+    monkeypatch.setattr(away.leases, "made", lambda *_: changed(handed.made, state="restored"))
     (handed.root / LOCK).write_text("pydantic==1.0\n")
     away.needs = {STAGE: Needs(pool="gpu", packages="any")}
     said: list[str] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ from evidence.dvc.history import next_run
 from evidence.dvc.lock import drop
 from evidence.dvc.stores import object_file
 from evidence.remote.handed import Order
+from evidence.remote.made import compare, hand_back, receive
 from flows import storage
 from flows.dvc import Dvc
 from flows.graph import load_graph
@@ -27,7 +27,6 @@ from flows.places import WorkerLost
 from flows.team.pools.away import Away, _Lines
 from flows.team.pools.code import changed_params, committed
 from flows.team.pools.inputs import needed, place
-from flows.team.pools.made import Made, compare, hand_back, receive
 from flows.team.pools.run import run_stage
 from flows.team.pools.table import Needs
 from ground.io import DataError, TransientError
@@ -104,7 +103,6 @@ def test_a_result_comes_back_as_the_worker_named_it(
     assert (worker.root / "ran.txt").read_text().split()[0] == "even", "the stage before it did not run there"
     worker.push(STAGE)
     made = hand_back(worker.root, STAGE, "ran", bucket)
-    assert Made.from_rows(made.rows()) == made
     assert made.outs.keys() == {"out/even.txt", "metrics/even.json"}
 
     content = object_file(tmp_path / "bucket", made.outs["out/even.txt"]).read_bytes()
@@ -115,7 +113,7 @@ def test_a_result_comes_back_as_the_worker_named_it(
     assert project.ran() == []
     assert (flow.root / "out/even.txt").read_bytes() == content
     with pytest.raises(DataError, match=r"square@even: the worker made out/even.txt with md5 other, but here it is"):
-        compare(flow.root, STAGE, replace(made, outs={**made.outs, "out/even.txt": "other"}))
+        compare(flow.root, STAGE, made.model_copy(update={"outs": {**made.outs, "out/even.txt": "other"}}))
 
 
 @pytest.mark.parametrize(
@@ -137,7 +135,7 @@ def test_a_run_that_did_not_complete_is_one_line(
     away = Away(Dvc(project.root), load_graph(project.root), {STAGE: Needs(pool="gpu")}, "s3://bucket")
     run = FlowRun(id=uuid4(), flow_id=uuid4(), state=state)
     with pytest.raises(error) as caught:
-        away._made(STAGE, run)
+        away._require_completed(STAGE, run)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -30,6 +30,7 @@ from prefect.runtime import deployment, flow_run
 from pydantic import Field
 
 from evidence.dvc.stores import object_key
+from evidence.remote.lease import HOME as LEASES
 from extras.unfinished import HOME as UNFINISHED
 from extras.unfinished import STATE
 from flows import storage
@@ -187,10 +188,13 @@ def find(places: list[Place], named: set[str], before: float) -> list[Sweep]:
 
 
 def find_parts(root: Path, before: float) -> list[Sweep]:
-    """Find the parts of abandoned runs: no file is younger than a time, in seconds since 1970."""
+    """Find the parts and leases of ended runs: no file is younger than a time, in seconds since 1970."""
     address, sweeps = storage.configure(root), []
     for place in (
-        Place("remote", f"{address}/{_REMOTE_PARTS}", storage.opened(root, address, _REMOTE_PARTS)),
+        *(
+            Place("remote", f"{address}/{home}", storage.opened(root, address, home))
+            for home in (_REMOTE_PARTS, LEASES)
+        ),
         Place("cache", PARTS.as_posix(), open_store(str(root / PARTS))),
     ):
         items = place.store.listed()

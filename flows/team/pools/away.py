@@ -15,10 +15,6 @@ from uuid import UUID
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
-    ArtifactFilter,
-    ArtifactFilterKey,
-    FlowRunFilter,
-    FlowRunFilterId,
     LogFilter,
     LogFilterFlowRunId,
     LogFilterTimestamp,
@@ -35,6 +31,7 @@ from prefect.states import Cancelling, Pending
 from evidence.dvc.history import next_run
 from evidence.dvc.lock import drop, drop_absent, dvc_lock
 from evidence.remote.handed import Order
+from evidence.remote.made import compare, receive
 from flows import storage
 from flows.dvc import Cancelled, Dvc, OnLine, State
 from flows.graph import Graph
@@ -42,7 +39,7 @@ from flows.places import Places, Retries, WorkerLost
 from flows.team.pools.assets import Assets
 from flows.team.pools.code import changed_params, committed
 from flows.team.pools.inputs import needed
-from flows.team.pools.made import KEY, Made, compare, receive
+from flows.team.pools.leases import Leases
 from flows.team.pools.run import run_stage
 from flows.team.pools.table import FILE, Needs
 from ground.io import DataError, TransientError
@@ -65,7 +62,7 @@ class Away(Places):
     def __init__(self, dvc: Dvc, graph: Graph, needs: Mapping[str, Needs], address: str) -> None:
         super().__init__(dvc, graph, address)
         self.needs = needs
-        self._assets = Assets(self.root, graph, address)
+        self._assets, self.leases = Assets(self.root, graph, address), Leases(dvc)
         self._commit = ""
         self._pools: dict[str, str] = {}
         self._running: set[UUID] = set()
@@ -111,11 +108,18 @@ class Away(Places):
 
     def run(self, name: str, force: bool, on_line: OnLine) -> State:
         """Run a stage here, or have it or its parts run by its pool."""
-        if not self.is_here(name) and self.needs[name].parts == 1:
+        need = self.needs[name]
+        if not need.is_here and need.parts == 1:
             return self.run_away(name, force, on_line)
-        if not self.is_here(name) and (state := self.run_parts(name, force, on_line)) is not None:
-            return state
-        return run_stage(self.dvc, name, force, on_line, self.needs[name])
+        with self.leases.held(name, force, need, on_line) as is_writer:
+            if not need.is_here and (state := self.run_parts(name, force, on_line)) is not None:
+                return state
+            return run_stage(self.dvc, name, force, on_line, need, is_writer)
+
+    def push(self, *names: str) -> None:
+        """Send the outs of stages to the remote, and end their leases."""
+        super().push(*names)
+        self.leases.sent(*names)
 
     def run_away(self, name: str, force: bool, on_line: OnLine) -> State:
         """Have a stage run by its pool, and restore what it made; a result that the cache has is restored at once.
@@ -126,7 +130,10 @@ class Away(Places):
         if (state := self._prepare(name, force)) is not None:
             return state
         order, need = Order(next_run(self.root, self.graph.stages[name]), self._commit), self.needs[name]
-        made = self._made(name, self._follow(name, self._start(name, force), on_line))
+        run = self._follow(name, self._start(name, force), on_line)
+        self._require_completed(name, run)
+        if (made := self.leases.made(order.stage)) is None:
+            raise DataError(f"{name} in pool {need.pool}: the run completed without a result ({_link(run)})")
         receive(self.root, order, made, self.address, lambda others: need.require_packages(name, others, on_line))
         with dvc_lock(self.root):
             drop(self.root, {name})
@@ -165,10 +172,11 @@ class Away(Places):
     def stop(self) -> None:
         """End the stages that run here, and cancel the runs of workers that this run waits for."""
         super().stop()
+        self.leases.close()
         self._stopping.set()
-        # Without the server, there is nothing to cancel there.
-        with contextlib.suppress(httpx.TransportError), get_client(sync_client=True) as client:
-            for run in sorted(self._running):
+        for run in sorted(self._running):
+            # Without the server, there is nothing to cancel there.
+            with contextlib.suppress(httpx.TransportError), get_client(sync_client=True) as client:
                 _cancel(client, run, "the run that waits for it was ended")
 
     def _prepare(self, name: str, force: bool) -> State | None:
@@ -179,7 +187,7 @@ class Away(Places):
             if (state := self.dvc.restore(name)) is not None:
                 return state
         if mine := sorted(self.graph.upstream[name] - self.pushed):
-            self.dvc.push(*mine)
+            self.push(*mine)
             self.pushed.update(mine)
         return None
 
@@ -237,8 +245,8 @@ class Away(Places):
         workers = client.read_workers_for_work_pool(self._pools[pool])
         return any(worker.status == WorkerStatus.ONLINE for worker in workers)
 
-    def _made(self, name: str, run: FlowRun) -> Made:
-        """The result that a worker's run handed back; raises the error of a run that did not complete."""
+    def _require_completed(self, name: str, run: FlowRun) -> None:
+        """Raise the error of a worker's run that did not complete."""
         state, pool = run.state or Pending(), self.needs[name].pool
         message = printable(" ".join((state.message or state.name or "").split()))
         said = f"{name} in pool {pool}: {message} ({_link(run)})"
@@ -248,14 +256,6 @@ class Away(Places):
             raise DataError(f"{name} in pool {pool}: was cancelled ({_link(run)})")
         if state.type is not StateType.COMPLETED:
             raise {"Transient": TransientError, "Lost": WorkerLost}.get(state.name or "", DataError)(said)
-        with get_client(sync_client=True) as client:
-            found = client.read_artifacts(
-                flow_run_filter=FlowRunFilter(id=FlowRunFilterId(any_=[run.id])),
-                artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=[KEY])),
-            )
-        if not found:
-            raise DataError(f"{name} in pool {pool}: the run completed without a result ({_link(run)})")
-        return Made.from_rows(found[-1].data)
 
 
 class _Lines:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-from pathlib import Path
+from collections.abc import Callable
 
 from evidence.dvc.pipeline import read_pipeline
 from extras.unfinished import HOME, carried
@@ -12,16 +11,21 @@ from flows import storage
 from flows.dvc import Dvc, OnLine, State
 from flows.team.pools.slots import slots_held
 from flows.team.pools.table import Needs
-from ground.remote import Store
 from pathfinder.core.parts import PARTS
 
 
-def run_stage(dvc: Dvc, name: str, force: bool, on_line: OnLine, needs: Needs) -> State:
+def run_stage(
+    dvc: Dvc, name: str, force: bool, on_line: OnLine, needs: Needs, is_writer: Callable[[], bool] = lambda: True
+) -> State:
     """Run a stage if it is out of date, or restore its outs from the cache; raises as ``Dvc.reproduce`` does.
 
-    It holds the slots that it needs, and its unfinished work is on the remote too.
+    It holds the slots that it needs, and its unfinished work is on the remote too while it ``is_writer``.
     """
-    with slots_held(needs.slots, dvc.check, on_line), carried(unfinished_store(dvc.root), dvc.root, name, on_line):
+    store = storage.shared(dvc.root, HOME)
+    with (
+        slots_held(needs.slots, dvc.check, on_line),
+        carried(store, dvc.root, name, on_line, is_writer=is_writer),
+    ):
         return dvc.reproduce(name, force, on_line, needs.time_s)
 
 
@@ -30,13 +34,7 @@ def run_part(dvc: Dvc, name: str, part: str, on_line: OnLine, needs: Needs) -> N
     stage = read_pipeline(dvc.root)[name]
     with (
         slots_held(needs.slots, dvc.check, on_line),
-        carried(unfinished_store(dvc.root), dvc.root, name, on_line, is_part=True),
+        carried(storage.shared(dvc.root, HOME), dvc.root, name, on_line, is_part=True),
     ):
         dvc.part(stage.cmd, part, on_line, needs.time_s)
     shutil.rmtree(dvc.root / PARTS / name, ignore_errors=True)
-
-
-def unfinished_store(root: Path) -> Store | None:
-    """The store of unfinished work in the remote that was named; ``None`` if its results stay in the folder."""
-    address = os.environ.get(storage.REMOTE, "").strip()
-    return storage.opened(root, address, HOME) if address and Path(address) != storage.DEFAULT else None

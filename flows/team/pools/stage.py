@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from prefect import flow
-from prefect.artifacts import create_table_artifact
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
@@ -30,8 +29,8 @@ from flows.guard.lock import held
 from flows.tasks import class_of
 from flows.team.deployment.branch import Clone
 from flows.team.notices.hooks import tell
-from flows.team.pools import made
 from flows.team.pools.inputs import Outs, place
+from flows.team.pools.leases import Leases
 from flows.team.pools.run import run_part, run_stage
 from flows.team.pools.table import needs
 from flows.terminal import flow_output
@@ -61,7 +60,7 @@ def stage(
     parent: str = "",
     part: str = "",
 ) -> State[Any]:
-    """Run one stage of a commit with inputs from the remote, push what it makes, and hand its digests back.
+    """Run one stage of a commit with inputs from the remote, push what it makes, and state the result in its lease.
 
     The flow `reproduce` starts this for the stages that infra/resources.yaml sends to a pool.
 
@@ -83,24 +82,27 @@ def stage(
             say(f"{name} runs on {platform.node()} in clone {folder}, commit {commit[:12]}")
             if params:
                 write_text(folder / PARAMS_FILE, params)
-            need, address = needs(folder, [name])[name], storage.configure(folder)
+            need = needs(folder, [name])[name]
+            storage.configure(folder)
             need.require_packages(name, other_versions(unlocked_packages(installed_packages(), folder / LOCKS)))
             dvc = Dvc(folder, {FLOW_RUN: parent or flow_run.get_id() or ""})
+            leases = Leases(dvc)
             try:
                 objects = place(dvc, name, inputs or {})
                 say(f"{objects} objects of inputs are in place")
                 if part:
                     run_part(dvc, name, part, say, need)
                     return Completed(message=f"part {part} of {name} computed on {platform.node()}")
-                state = run_stage(dvc, name, force, say, need)
+                with leases.held(name, force, need, say) as is_writer:
+                    state = run_stage(dvc, name, force, say, need, is_writer)
                 dvc.push(name)
+                leases.sent(name, state=state)
             finally:
                 dvc.stop()
-            result = made.hand_back(folder, name, state, address)
+                leases.close()
     except PathfinderError as error:
         say(str(error))
         return Failed(name=class_of(error).capitalize(), message=str(error))
-    create_table_artifact(table=result.rows(), key=made.KEY, description=f"What {name} made, at {commit}")
     return Completed(message=f"{name} {state} on {platform.node()}")
 
 

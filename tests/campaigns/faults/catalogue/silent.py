@@ -109,7 +109,7 @@ SILENT = (
     Fault(
         "handback-packages",
         "a run takes the result of a worker with other packages without a word",
-        "flows/team/pools/made.py",
+        "evidence/remote/made.py",
         "    allow(other_packages(root, record))\n",
         "",
         f"{HANDBACK}::test_another_version_of_a_package_is_refused_unless_the_table_allows_it",

@@ -1,69 +1,41 @@
-"""The result of a stage on a worker: handed back as an artifact of its flow run, and fetched by the flow that waits.
+"""The result of a stage on another machine: stated in the lease of the stage, and fetched by whoever waits for it.
 
-The artifact names the files of the signed record by their digests. The record is the authority: a trusted key must have
-signed it, it must state the run that was ordered, and only bytes that it names are taken from the bucket.
+It names the files of the signed record by their digests. The record is the authority: a trusted key must have signed
+it, it must state the run that was ordered, and only bytes that it names are taken from the bucket.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 from evidence.dvc.history import MAIN_LOCK, read_stages
 from evidence.dvc.lock import entries
 from evidence.dvc.stores import FOLDER, cache_of, run_cache_key
-from evidence.record.ledger import enter_received
+from evidence.record.ledger import RECORDS, enter_received
 from evidence.remote.fetcher import read_verified
 from evidence.remote.guard import fetch_outs
 from evidence.remote.handed import Order, other_packages, require_entry
-from evidence.remote.publication import publication, send_evidence
-from flows.dvc import State
-from flows.storage import opened
+from evidence.remote.publication import opened, publication, send_evidence
+from evidence.settings import Form
 from ground.io import DataError, sha256_of, write_bytes
 
-KEY = "made"
-"""The key of the artifact."""
+State = Literal["ran", "restored", "up to date"]
 _RUN = re.compile(r"runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class Made:
+class Made(Form):
     """The state of the stage, md5 of its outs by path, and sha256 of files in the remote by key.
 
     ``runs`` holds the entry of DVC's run cache, ``evidence`` the lineage record with its signatures.
     """
 
     state: State
-    outs: Mapping[str, str]
-    runs: Mapping[str, str]
-    evidence: Mapping[str, str]
-
-    def rows(self) -> list[dict[str, str]]:
-        """The rows of the artifact."""
-        kinds = {"out": self.outs, "run cache": self.runs, "evidence": self.evidence}
-        found = [(kind, path, text) for kind, digests in kinds.items() for path, text in digests.items()]
-        return [
-            {"kind": kind, "path": path, "digest": text} for kind, path, text in [("state", "", self.state), *found]
-        ]
-
-    @classmethod
-    def from_rows(cls, rows: Any) -> Made:
-        """The content of an artifact; raises ``DataError`` if it is another one."""
-        try:
-            content = json.loads(rows) if isinstance(rows, str) else rows
-            found = [(str(row["kind"]), str(row["path"]), str(row["digest"])) for row in content]
-        except (ValueError, TypeError, KeyError) as error:
-            raise DataError(f"artifact {KEY}: a worker's stage makes a different one ({error})") from error
-
-        def part(kind: str) -> dict[str, str]:
-            return {path: text for each, path, text in found if each == kind}
-
-        state: Any = part("state").get("", "ran")
-        return cls(state, part("out"), part("run cache"), part("evidence"))
+    outs: dict[str, str]
+    runs: dict[str, str]
+    evidence: dict[str, str]
 
 
 def hand_back(root: Path, name: str, state: State, address: str) -> Made:
@@ -79,7 +51,8 @@ def hand_back(root: Path, name: str, state: State, address: str) -> Made:
     send_evidence(opened(root, address, FOLDER), sent)
     records = {key: sha256_of(content) for key, content in sent.items() if key.startswith("records/")}
     outs = read_stages(root / MAIN_LOCK, MAIN_LOCK)[name].outs
-    return Made(state, outs, {key: sha256_of((cache_of(root) / key).read_bytes())}, records)
+    runs = {key: sha256_of((cache_of(root) / key).read_bytes())}
+    return Made(state=state, outs=outs, runs=runs, evidence=records)
 
 
 def receive(root: Path, order: Order, made: Made, address: str, allow: Callable[[list[str]], None]) -> None:
@@ -107,8 +80,9 @@ def receive(root: Path, order: Order, made: Made, address: str, allow: Callable[
     fetch_outs(root, made.outs, records=[record])
     for key, content in runs.items():
         write_bytes(cache_of(root) / key, content)
-    endings = {file.removeprefix(record.digest): content.decode() for file, content in files.items()}
-    enter_received(name, record.digest, endings, root)
+    if not (root / RECORDS / name / f"{record.digest}.json").exists():
+        endings = {file.removeprefix(record.digest): content.decode() for file, content in files.items()}
+        enter_received(name, record.digest, endings, root)
 
 
 def compare(root: Path, name: str, made: Made) -> None:

@@ -1,0 +1,114 @@
+"""A lease on a stage: of all who ask for the same command, inputs, parameters and code, one computes.
+
+``leases/<digest>/<number>`` in a remote. Whoever creates the next number, which only one can, holds the lease and
+writes its object again every ``EVERY_S`` seconds. At the end the object states the result, which those who waited take.
+A holder that has given no sign for ``EXPIRY_S`` is replaced by the next number. Only the highest number counts: a
+holder that was paused finds that it has lost the lease. Ages are differences of times of the store, so no two clocks
+are compared. Numbers never return, so nothing here deletes an object; the collection of garbage does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+
+from evidence.dvc.history import Locked
+from evidence.remote.made import Made
+from evidence.settings import Form, parsed
+from ground.io import PathfinderError, digest_of
+from ground.remote import Store
+from ground.text import printable
+
+HOME = "leases"
+EVERY_S, EXPIRY_S = 20.0, 120.0
+_ASKED = "asked"
+
+
+class Terms(Form):
+    """Who computes for which run, in which ``place`` (flows.processes), and since when; at the end, the result."""
+
+    user: str
+    host: str
+    run: str
+    place: str
+    since: str
+    ended: bool = False
+    made: Made | None = None
+
+    def __str__(self) -> str:
+        return printable(f"{self.user} on {self.host} (run {self.run}), since {self.since}")
+
+
+class Lease:
+    """The lease on ``run`` (``next_run``) in ``store``, the folder ``HOME``; every method raises as a store does."""
+
+    def __init__(self, store: Store, run: Locked) -> None:
+        self._store, self._last, self._lock, self._ended = store, 0, threading.Lock(), threading.Event()
+        self._folder = digest_of([run.cmd, run.deps, run.params, sorted(run.outs)])
+
+    def look(self) -> Terms | None:
+        """The terms of the last holder, ``ended`` if it gives no sign; ``None`` if there was none.
+
+        Raises ``DataError`` if they are not valid.
+        """
+        self._store.put(f"{self._folder}/{_ASKED}", b"")
+        times = {item.key.rpartition("/")[2]: item.modified for item in self._store.listed(f"{self._folder}/")}
+        last = max((name for name in times if name.isdecimal()), default="")
+        self._last = int(last or 0)
+        if not last:
+            return None
+        terms, is_silent = self._read(self._last), times[_ASKED] - times[last] > EXPIRY_S
+        return terms.model_copy(update={"ended": True}) if is_silent else terms
+
+    def take(self, terms: Terms, on_lost: Callable[[], None]) -> bool:
+        """Take and renew the lease, which ``look`` found free; False if someone else was first.
+
+        Once it is lost, ``on_lost`` is called again and again, until ``end``.
+        """
+        self._number, self._terms = self._last + 1, terms
+        key, content = self._key(self._number), terms.model_dump_json().encode()
+        if not (self._store.create(key, content) and self._store.read(key) == content):
+            return False
+        threading.Thread(target=self._renew, args=(on_lost,), daemon=True).start()
+        return True
+
+    def is_mine(self) -> bool:
+        """False if someone else has taken the lease, which had expired."""
+        return max(self._numbers(), default=0) == self._number
+
+    def end(self, made: Made | None = None) -> bool:
+        """End the lease and state the result, if there is one; returns False if the lease is lost."""
+        self._ended.set()
+        return self._write(self._terms.model_copy(update={"ended": True, "made": made}))
+
+    def made(self) -> Made | None:
+        """The newest result that a holder stated; ``None`` if there is none. Raises ``DataError`` as ``look`` does."""
+        found = (self._read(number).made for number in sorted(self._numbers(), reverse=True))
+        return next(filter(None, found), None)
+
+    def _renew(self, on_lost: Callable[[], None]) -> None:
+        while not self._ended.wait(EVERY_S):
+            # A store that does not answer is asked again; if that takes too long, someone else takes the lease.
+            with contextlib.suppress(PathfinderError, OSError):
+                if not self._write(self._terms):
+                    on_lost()
+
+    def _write(self, terms: Terms) -> bool:
+        with self._lock:
+            if not self.is_mine():
+                return False
+            if terms.ended or not self._ended.is_set():
+                self._store.put(self._key(self._number), terms.model_dump_json().encode())
+            return True
+
+    def _numbers(self) -> list[int]:
+        names = (key.rpartition("/")[2] for key in self._store.keys(f"{self._folder}/"))
+        return [int(name) for name in names if name.isdecimal()]
+
+    def _key(self, number: int) -> str:
+        return f"{self._folder}/{number:08d}"
+
+    def _read(self, number: int) -> Terms:
+        key = self._key(number)
+        return parsed(Terms, self._store.read(key), f"{self._store.url}/{key}")

@@ -1,0 +1,134 @@
+"""The leases of one run on its stages (evidence.remote.lease), if other machines reach its remote.
+
+Stages of pools and stages that keep unfinished work take one. The others end sooner than their outs reach the remote.
+A lease is held until the outs are there, or the stage fails or is interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+from prefect.runtime import flow_run
+
+from evidence.dvc.history import Locked, next_run
+from evidence.dvc.lock import drop, dvc_lock
+from evidence.dvc.pipeline import read_pipeline
+from evidence.record.environment import describe_actor, git
+from evidence.remote.handed import Order
+from evidence.remote.lease import HOME, Lease, Terms
+from evidence.remote.made import Made, State, hand_back, receive
+from evidence.remote.publication import creates_exclusively
+from extras.unfinished import kind_of
+from flows import storage
+from flows.dvc import Dvc, OnLine
+from flows.processes import is_of_folder, place
+from flows.team.pools.table import Needs
+from ground.io import DataError, PathfinderError, TransientError
+from ground.remote import Store
+
+LOOK_S = 5.0
+
+
+class Leases:
+    """The leases of the stages that ``dvc`` runs; thread-safe."""
+
+    def __init__(self, dvc: Dvc) -> None:
+        self._dvc, self._root = dvc, dvc.root
+        self._held: dict[str, Lease] = {}
+        self._ended, self._is_told = threading.Event(), False
+
+    @contextlib.contextmanager
+    def held(self, name: str, force: bool, needs: Needs, on_line: OnLine) -> Iterator[Callable[[], bool]]:
+        """Hold the lease of a stage from now on, or put the result of its holder into the cache.
+
+        Yields a function that is True while no other run has taken the stage over. If one has, the stage is ended,
+        and this raises ``TransientError``.
+        """
+        store = storage.shared(self._root, HOME) if not needs.is_here or kind_of(name) else None
+        lease = self._taken(store, name, force, needs, on_line) if store is not None else None
+        if lease is not None:
+            self._held[name] = lease
+        try:
+            yield lease.is_mine if lease is not None else lambda: True
+        except BaseException:
+            if lease is not None and not self._end(name):
+                raise TransientError(f"{name}: another run has taken it over, as this one had given no sign") from None
+            raise
+
+    def sent(self, *names: str, state: State = "ran") -> None:
+        """State the results of stages whose outs are on the remote; raises ``DataError`` as ``hand_back`` does."""
+        for name in names:
+            if name in self._held:
+                self._end(name, hand_back(self._root, name, state, os.environ[storage.REMOTE]))
+
+    def made(self, run: Locked) -> Made | None:
+        """The newest result of a run on any machine."""
+        store = storage.shared(self._root, HOME)
+        return Lease(store, run).made() if store is not None else None
+
+    def close(self) -> None:
+        """End all leases."""
+        self._ended.set()
+        for name in [*self._held]:
+            self._end(name)
+
+    def _taken(self, store: Store, name: str, force: bool, needs: Needs, on_line: OnLine) -> Lease | None:
+        """The lease, once no one else has it; ``None`` if the cache has the result then."""
+        run, waits = next_run(self._root, read_pipeline(self._root)[name]), False
+        lease = Lease(store, run)
+        if not self._is_told and not creates_exclusively(store):
+            on_line(f"{store.url} cannot order writers: runs that ask at the same moment both compute a stage")
+        self._is_told = True
+        while True:
+            self._dvc.check()
+            other = lease.look()
+            if other is not None and not other.ended and not is_of_folder(other.place, self._root):
+                if not waits and not force and self._dvc.restore(name) is not None:
+                    return None
+                if not waits:
+                    on_line(f"is computed by {other}; waits for the result")
+                waits = True
+                self._ended.wait(LOOK_S)
+                continue
+            made = other.made if other is not None and not force and (waits or not needs.is_here) else None
+            if made is not None and self._received(run, made, needs, on_line):
+                return None
+            if lease.take(self._terms(), lambda: self._dvc.end(name)):
+                if waits and made is None:
+                    on_line("is computed here now: the other run has ended without a result, or gives no sign")
+                return lease
+
+    def _received(self, run: Locked, made: Made, needs: Needs, on_line: OnLine) -> bool:
+        order = Order(run, (git("rev-parse", "HEAD", root=self._root) or "").strip())
+        earlier = made.model_copy(update={"state": "restored"})  # its commit may be a different one with the same code
+        try:
+            receive(
+                self._root,
+                order,
+                earlier,
+                os.environ[storage.REMOTE],
+                lambda others: needs.require_packages(run.name, others, on_line),
+            )
+        except DataError as error:
+            on_line(f"the result of the other run is not used: {error}")
+            return False
+        with dvc_lock(self._root):
+            drop(self._root, {run.name})
+        return True
+
+    def _end(self, name: str, made: Made | None = None) -> bool:
+        """End a lease; returns False if it was lost. If the store does not answer, the lease expires."""
+        lease = self._held.pop(name, None)
+        with contextlib.suppress(PathfinderError, OSError):
+            return lease is None or lease.end(made)
+        return True
+
+    def _terms(self) -> Terms:
+        actor, since = describe_actor(), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+        run = flow_run.get_id() or str(os.getpid())
+        return Terms(user=actor["user"], host=platform.node(), run=run, place=place(self._root), since=since)
