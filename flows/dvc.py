@@ -172,18 +172,17 @@ class Dvc:
         if self._stopping:
             raise Cancelled("the run is ending")
 
-    def end(self, stage: str) -> None:
-        """End the command that runs a stage, if there is one; the command fails."""
+    def end(self, stage: str = "") -> None:
+        """End the command that runs a stage, or every command, with all its children."""
         with self._lock:
-            groups = [process.pid for process, last in self._running.items() if last == stage]
+            groups = [process.pid for process, last in self._running.items() if stage in ("", last)]
         processes.end(groups)
 
     def stop(self) -> None:
         """End every running command with all its children, and refuse new ones."""
         with self._lock:
             self._stopping = True
-            groups = [process.pid for process in self._running]
-        processes.end(groups)
+        self.end()
         self.close()
 
     def close(self) -> None:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,11 @@ import pytest
 from evidence.dvc.history import Locked
 from evidence.record.signing import KEY_FILE
 from evidence.remote.lease import HOME, Lease, Terms
-from extras.unfinished import Copies
 from flows import storage
-from ground.remote import Store, open_store
+from flows.dvc import Dvc
+from flows.team.pools.leases import Leases
+from flows.team.pools.table import Needs
+from ground.remote import open_store
 from tests.flows.conftest import CONFIG
 from tests.flows.test_branch import git
 from tests.flows.watch import alive, soon, wait_for
@@ -29,7 +30,9 @@ from tests.support.stage_inputs import ROOT
 pytestmark = pytest.mark.slow
 EXPIRY_S = 3.0
 JOURNAL = ".pathfinder/label/0a1b/journal.jsonl"
-PIPELINE = "stages:\n  label:\n    cmd: python -m evidence record -- python make.py\n    deps: [make.py]\n    outs: [out]\n"
+PIPELINE = (
+    "stages:\n  label:\n    cmd: python -m evidence record -- python make.py\n    deps: [make.py]\n    outs: [out]\n"
+)
 MAKE = f"""\
 import os, pathlib, shutil, time
 folder = pathlib.Path("{JOURNAL}").parent
@@ -129,7 +132,10 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Mappi
 
 @pytest.fixture
 def team(
-    request: pytest.FixtureRequest, places: dict[str, Mapping[str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    places: dict[str, Mapping[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Team:
     kind: str = request.param
     for name, value in {**places[kind], KEY_FILE: str(tmp_path / "signing.pem")}.items():
@@ -149,11 +155,7 @@ def team(
     return Team(tmp_path, remote, {**os.environ, **warm.inherited()})
 
 
-both = pytest.mark.parametrize("team", ["s3", "folder"], indirect=True)
-bucket = pytest.mark.parametrize("team", ["s3"], indirect=True)
-
-
-@both
+@pytest.mark.parametrize("team", ["s3", "folder"], indirect=True)
 def test_of_two_runs_one_computes_and_the_other_takes_its_result(team: Team) -> None:
     clones = [team.clone("one"), team.clone("two")]
     runs = [team.ask(clone) for clone in clones]
@@ -174,7 +176,8 @@ def test_of_two_runs_one_computes_and_the_other_takes_its_result(team: Team) -> 
     assert records[0] == records[1] != [], "the record came with the result"
 
 
-@bucket
+@pytest.mark.campaign
+@pytest.mark.parametrize("team", ["s3"], indirect=True)
 def test_the_stage_of_a_killed_run_goes_on_in_another_after_some_time(team: Team) -> None:
     """Then a worker takes the result; with a key that does not trust its signer, it computes."""
     one, two = team.clone("one"), team.clone("two")
@@ -202,7 +205,7 @@ def test_the_stage_of_a_killed_run_goes_on_in_another_after_some_time(team: Team
     assert "state: ran" in output
 
 
-@both
+@pytest.mark.parametrize("team", ["s3", pytest.param("folder", marks=pytest.mark.campaign)], indirect=True)
 def test_a_run_that_was_paused_writes_nothing_after_it_lost_its_lease(team: Team) -> None:
     one, two = team.clone("one"), team.clone("two")
     paused = team.ask(one)
@@ -228,14 +231,14 @@ def test_a_run_that_was_paused_writes_nothing_after_it_lost_its_lease(team: Team
     assert "state: restored" in ended(paused)
     assert not (one / "ran").exists()
     leases = open_store(f"{team.remote}/{HOME}")
-    numbers = [key for key in leases.keys() if key[-1].isdecimal()]
+    numbers = [key for key in leases.keys("") if key[-1].isdecimal()]
     assert [f'"run":"{successor.pid}"'.encode() in leases.read(key) for key in numbers] == [False, True]
     assert b'"made":{' in leases.read(numbers[-1])
 
 
 def test_a_run_that_fails_frees_its_stage_at_once(tmp_path: Path) -> None:
     store, terms = open_store(str(tmp_path)), Terms(user="a", host="b", run="1", place="c", since="d")
-    one, other = (Lease(store, Locked("label", "x", {}, {"out": ""}, {}), ) for _ in range(2))
+    one, other = (Lease(store, Locked("label", "x", {}, {"out": ""}, {})) for _ in range(2))
     assert one.look() is None
     assert other.look() is None
     assert one.take(terms, lambda: None)
@@ -249,11 +252,17 @@ def test_a_run_that_fails_frees_its_stage_at_once(tmp_path: Path) -> None:
     assert other.end()
 
 
-class Careless:
-    """A folder that ignores the condition of a creation, as some servers do."""
-
-    def __new__(cls, folder: Path) -> Store:
-        store = open_store(str(folder))
-        put = store.put
-        store.create = lambda key, content: put(key, content) or True  # type: ignore[method-assign,func-returns-value,union-attr]
-        return store
+def test_a_store_that_cannot_order_writers_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some servers ignore the condition of a creation."""
+    store = open_store(str(tmp_path / "remote"))
+    monkeypatch.setattr(store, "create", lambda key, content: store.put(key, content) is None)
+    monkeypatch.setattr(storage, "shared", lambda *_: store)
+    (tmp_path / "dvc.yaml").write_text(PIPELINE)
+    (tmp_path / "make.py").touch()
+    lines: list[str] = []
+    leases = Leases(Dvc(tmp_path))
+    for _ in range(2):
+        with leases.held("label", False, Needs(), lines.append) as is_writer:
+            assert is_writer()
+    assert lines == [f"{store.url} cannot order writers: runs that ask at the same moment both compute a stage"]
+    leases.close()

@@ -81,7 +81,7 @@ class Leases:
         """The lease, once no one else has it; ``None`` if the cache has the result then."""
         run, waits = next_run(self._root, read_pipeline(self._root)[name]), False
         lease = Lease(store, run)
-        if not self._is_told and not creates_exclusively(store):
+        if not self._is_told and not creates_exclusively(store, rounds=1, writers=2):
             on_line(f"{store.url} cannot order writers: runs that ask at the same moment both compute a stage")
         self._is_told = True
         while True:
