@@ -158,17 +158,20 @@ def test_old_parts_of_stages_are_deleted_whole(
             sent.put(f"unfinished/parts/prepare/{part}/state.json", b"{}")
             sent.put(f"unfinished/parts/prepare/{part}/pieces/0", b"{}")
         sent.put("unfinished/label/old-1-of-2/state.json", b"{}")
+        sent.put("leases/0a1b/00000001", b"{}")
         time.sleep(1.1)  # a bucket knows whole seconds
         before = time.time()
         (stored / "young-1-of-2/steps.arrow").write_text("{}")
         sent.put("unfinished/parts/prepare/young-1-of-2/pieces/1", b"{}")
+        sent.put("leases/0a1b/00000002", b"{}")
         found = garbage.find_parts(tmp_path, math.floor(before))
-        assert [len(sweep.garbage) for sweep in found] == [2, 2]
+        assert [len(sweep.garbage) for sweep in found] == [2, 1, 2]
         sweep_up(found)
         garbage.remove_empty(tmp_path)
         assert {path.name for path in stored.iterdir()} == {"young-1-of-2"}
         assert len(sent.keys("unfinished/parts/prepare/young-1-of-2/")) == 3
         assert sent.keys("unfinished/parts/prepare/old-1-of-2/") == []
+        assert sent.keys("leases/") == ["leases/0a1b/00000002"]
         assert sent.keys("unfinished/label/") == ["unfinished/label/old-1-of-2/state.json"]
 
 

@@ -43,7 +43,7 @@ Change = Callable[[dict[str, Any]], None]
 
 
 def changed(made: Made, **values: object) -> Made:
-    """The result with other values."""
+    """The result with different values."""
     return made.model_copy(update=values)
 
 

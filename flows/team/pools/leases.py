@@ -1,7 +1,7 @@
 """The leases of one run on its stages (evidence.remote.lease), if other machines reach its remote.
 
 Stages of pools and stages that keep unfinished work take one. The others end sooner than their outs reach the remote.
-A lease is held until the outs are there, or the stage fails or is interrupted.
+A lease is held until the remote has the outs, or the stage fails or is interrupted.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from evidence.remote.publication import creates_exclusively
 from extras.unfinished import kind_of
 from flows import storage
 from flows.dvc import Dvc, OnLine
-from flows.processes import is_of_folder, place
+from flows.processes import is_here, place
 from flows.team.pools.table import Needs
 from ground.io import DataError, PathfinderError, TransientError
 from ground.remote import Store
 
-LOOK_S = 5.0
+LOOK_S = 10.0
 
 
 class Leases:
@@ -87,7 +87,7 @@ class Leases:
         while True:
             self._dvc.check()
             other = lease.look()
-            if other is not None and not other.ended and not is_of_folder(other.place, self._root):
+            if other is not None and not other.ended and not is_here(other.place, self._root):
                 if not waits and not force and self._dvc.restore(name) is not None:
                     return None
                 if not waits:
