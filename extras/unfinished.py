@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from evidence.audit.records import trusted_keys
+from evidence.audit.trust import trusted_keys
 from evidence.record.signing import opened, sign
 from evidence.remote.fetcher import read_verified
 from evidence.settings import Form, Sha256, parsed
@@ -166,8 +166,9 @@ class Copies:
         if key not in self.store.keys(key):
             return None
         where = f"{self.store.url}/{key}"
-        _, payload, signers = opened(self.store.read(key), trusted_keys(self.root), where)
-        if not signers:
+        keys = trusted_keys(self.root)
+        _, payload, signers = opened(self.store.read(key), keys, where)
+        if not signers or keys.revoked(signers):
             raise DataError(f"{where}: not signed by a key that is trusted here; copy the worker's key to infra/keys/")
         state = parsed(State, payload, where)
         if state.folder != name:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from evidence.audit.claims import comparable, differing
 from evidence.audit.findings import Finding
+from evidence.audit.trust import Keys, trusted_keys
 from evidence.audit.workspace import Workspace
 from evidence.dvc.history import Locked
 from evidence.record.environment import may_be_sound
@@ -18,26 +19,15 @@ from evidence.record.ledger import LEDGER, RECEIPT, RECORDS, SIGNED, file_of, he
 from evidence.record.materials import entries_of, state_of
 from evidence.record.model_signature import MODEL_SIGNATURE, model_of, verify_model
 from evidence.record.reading import Record, attesting, known_records, read_records
-from evidence.record.signing import (
-    TRUSTED,
-    key_file,
-    key_id,
-    model_key_file,
-    opened,
-    own_key,
-    own_model_key,
-    public_pem,
-    read_public_keys,
-)
+from evidence.record.signing import opened
 from evidence.record.statement import HEAD, PAYLOAD_TYPE, RECEIPT_TYPE, byproducts, is_about
-from evidence.settings import FILE
 from ground.io import DataError, parse_json, sha256_file, sha256_of
 
 _READ: dict[tuple[str, str, frozenset[str]], tuple[list[str], dict[str, str]]] = {}
 """The verified statements by their sha256, their record and the trusted keys. Remotes have copies of both."""
 
 
-def witness(stage: Locked, records: list[Record], workspace: Workspace, keys: Mapping[str, bytes]) -> Record | None:
+def witness(stage: Locked, records: list[Record], workspace: Workspace, keys: Keys) -> Record | None:
     """The record that speaks about the run in the lock, or ``None``.
 
     Best is one that agrees with the lock in everything. Otherwise it is one that made one of these outs, one with
@@ -147,19 +137,19 @@ def records_of(root: Path, stage: str) -> list[Record]:
     return signed_first(found, trusted_keys(root)) if len(runs) < len(found) else found
 
 
-def signed_first(records: list[Record], keys: Mapping[str, bytes]) -> list[Record]:
+def signed_first(records: list[Record], keys: Keys) -> list[Record]:
     """The records in their order, those that a trusted key signed first: others may be planted."""
     return sorted(records, key=lambda record: is_signed(record, keys), reverse=True) if len(records) > 1 else records
 
 
-def is_signed(record: Record, keys: Mapping[str, bytes]) -> bool:
+def is_signed(record: Record, keys: Keys) -> bool:
     """True if a trusted key signed the record, and neither it nor its statement was edited."""
     with suppress(DataError):
         return record.is_intact and bool(signers_of(record, keys))
     return False
 
 
-def tampered_records(root: Path, keys: Mapping[str, bytes]) -> Iterator[Finding]:
+def tampered_records(root: Path, keys: Keys) -> Iterator[Finding]:
     """Records that were edited, and where the ledger, the records and their signed statements do not agree."""
     found: dict[tuple[str, str], Record] = {}
     heads: dict[tuple[str, str], str | None] = {}
@@ -204,59 +194,16 @@ def tampered_records(root: Path, keys: Mapping[str, bytes]) -> Iterator[Finding]
         yield Finding(f"{RECORDS}/{stage}/{digest}.json", "was not written by a run here; the ledger does not name it")
 
 
-def trusted_keys(root: Path, files: Iterable[Path] = ()) -> dict[str, bytes]:
-    """PEM by name of the keys in ``TRUSTED``, of this user's own keys if there are any, and of those in ``files``.
-
-    Raises ``DataError`` if a file cannot be read or is not a public key.
-    """
-    keys = read_public_keys(root / TRUSTED)
-    own = [public_pem(own_key().public_key())] if key_file().exists() else []
-    own += [public_pem(own_model_key().public_key())] if model_key_file().exists() else []
-    keys |= {key_id(pem): pem for pem in own}
-    for file in files:
-        try:
-            pem = file.read_bytes()
-        except OSError as error:
-            raise DataError(f"{file}: cannot be read ({error.strerror}); name a public key in PEM") from error
-        if not pem.startswith(b"-----BEGIN PUBLIC KEY-----"):
-            raise DataError(f"{file}: is not a public key in PEM; name a file that begins with BEGIN PUBLIC KEY")
-        keys[key_id(pem)] = pem
-    return keys
-
-
-def why_trusted(workspace: Workspace, keys: Iterable[str], files: Iterable[Path] = ()) -> dict[str, str]:
-    """Who each trusted key belongs to, and since when it is trusted: by ``files``, by a commit, or as this user's."""
-    found = {key_id(file.read_bytes()): f"{file.stem} (--key {file})" for file in files}
-    for path, name in _trusted_files(workspace):
-        found.setdefault(key_id(path.read_bytes()), f"{path.stem} ({name} {workspace.since(name)})")
-    return {key: found.get(key, "this user's own key") for key in keys}
-
-
-def _trusted_files(workspace: Workspace) -> Iterator[tuple[Path, str]]:
-    """The files of trusted keys with their paths from the root; a folder elsewhere has its full path."""
-    for path in sorted((workspace.root / TRUSTED).glob("*.pem")):
-        yield path, (path.relative_to(workspace.root) if path.is_relative_to(workspace.root) else path).as_posix()
-
-
-def planted_keys(workspace: Workspace) -> Iterator[Finding]:
-    """The trusted keys and the settings that git does not hold: they decide what a check trusts and reads."""
-    if (workspace.root / FILE).exists() and not workspace.is_committed(FILE.as_posix()):
-        yield Finding(FILE.as_posix(), "has changes that git does not hold; commit them, or restore it from git")
-    for _, name in _trusted_files(workspace):
-        if not workspace.is_committed(name):
-            yield Finding(name, "is a trusted key that git does not hold; commit it, or delete it")
-
-
-def signers_of(record: Record, keys: Mapping[str, bytes]) -> list[str]:
+def signers_of(record: Record, keys: Keys) -> list[str]:
     """The names of the trusted keys that signed a record; empty if its statement is missing or signed by foreign keys.
 
-    Raises ``DataError`` if the statement was edited, is about another record or does not say what the record says, or
-    if the signature of the model that it names was edited or deleted.
+    Raises ``DataError`` if the statement was edited, is about another record or does not say what the record says, if a
+    key was not valid when the run ended, or if the signature of the model that it names was edited or deleted.
     """
     return verified(record, keys)[0]
 
 
-def verified(record: Record, keys: Mapping[str, bytes]) -> tuple[list[str], str | None]:
+def verified(record: Record, keys: Keys) -> tuple[list[str], str | None]:
     """``signers_of`` a record, and the head of the ledger before it, if the statement or a receipt names one.
 
     Raises ``DataError`` as ``signers_of`` does.
@@ -269,12 +216,14 @@ def verified(record: Record, keys: Mapping[str, bytes]) -> tuple[list[str], str 
     if pair not in _READ:
         _READ[pair] = _read(content, record, keys)
     signers, named = _READ[pair]
+    if record.content:
+        keys.refuse(signers, record.content["times"]["end"], f"{path.parent.name}/{path.name}")
     if (expected := named.get(MODEL_SIGNATURE)) is not None:
         _verify_model(record, expected, keys)
     return signers, _received(record, keys) or named.get(HEAD)
 
 
-def _read(content: bytes, record: Record, keys: Mapping[str, bytes]) -> tuple[list[str], dict[str, str]]:
+def _read(content: bytes, record: Record, keys: Keys) -> tuple[list[str], dict[str, str]]:
     """Who signed a statement, and the sha256 of the files that it names."""
     name = f"{record.path.parent.name}/{record.path.stem}{SIGNED}"
     kind, payload, signers = opened(content, keys, name)
@@ -289,7 +238,7 @@ def _read(content: bytes, record: Record, keys: Mapping[str, bytes]) -> tuple[li
     return signers, named
 
 
-def _received(record: Record, keys: Mapping[str, bytes]) -> str | None:
+def _received(record: Record, keys: Keys) -> str | None:
     """The head of this machine's ledger before a record of another machine, according to its receipt."""
     path = record.path.with_suffix(RECEIPT)
     if not path.is_file():
@@ -300,7 +249,7 @@ def _received(record: Record, keys: Mapping[str, bytes]) -> str | None:
     return str(receipt.get(HEAD)) if is_own else None
 
 
-def _verify_model(record: Record, expected: str, keys: Mapping[str, bytes]) -> None:
+def _verify_model(record: Record, expected: str, keys: Keys) -> None:
     """Verify the signature of the model that a run made; ``expected`` is its sha256 in the signed statement."""
     path, model = record.path.with_suffix(MODEL_SIGNATURE), model_of(record.content)
     name = f"{path.parent.name}/{path.name}"

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from evidence.audit.objects import Objects
-from evidence.audit.records import trusted_keys
+from evidence.audit.trust import trusted_keys
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import Stage
@@ -118,9 +118,11 @@ class Guard:
                 )
         if entries := self.published.entries:
             newest = entries[-1]
-            if not newest.signers:
+            loss = self.keys.revoked(newest.signers)
+            if not newest.signers or loss:
                 key = newest.manifest.key
                 told = f"is signed by key {key}, which is not trusted here" if key else "is not signed"
+                told = f"is signed, but {loss}; publish again with another key" if loss else told
                 raise DataError(
                     f"remote {self.remote.name}: the newest entry of its log {told}; nothing is taken from it. Compare "
                     f"{FOLDER}/keys/ in the remote with what the runner says its key is, and name the key with "
@@ -128,7 +130,7 @@ class Guard:
                 )
             seen = {"number": newest.number, "entry": newest.digest}
             remember(self.root, SEEN, self.remote.address_from(self.root), seen)
-        return [entry for entry in entries if entry.signers]
+        return [entry for entry in entries if entry.signers and not self.keys.revoked(entry.signers)]
 
 
 def void(root: Path, number: int, name: str | None = None) -> tuple[str, str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from evidence.audit.records import signers_of, trusted_keys
+from evidence.audit.records import signers_of
+from evidence.audit.trust import trusted_keys
 from evidence.dvc.history import Locked, LockEntry, locked_stage
 from evidence.dvc.stores import run_cache_key
 from evidence.record.environment import git

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from pydantic import Field, RootModel
 from evidence.audit.findings import Finding
 from evidence.audit.objects import Objects
 from evidence.audit.records import statement_digest, verified
+from evidence.audit.trust import Keys, moment_of
 from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.dvc.stores import FOLDER, Store
 from evidence.record.ledger import LEDGER, RECORDS, SIGNED, Link, following, head_of, read_ledger
@@ -108,7 +110,7 @@ class Published:
     sha256 of each entry by its number.
     """
 
-    def __init__(self, root: Path, objects: Objects, keys: Mapping[str, bytes]) -> None:
+    def __init__(self, root: Path, objects: Objects, keys: Keys) -> None:
         self.root, self.objects, self.keys = root, objects, keys
         self.has_objects = objects.store.folder is not None  # otherwise this is a copy of the evidence only
         self.folder = objects.folder / FOLDER
@@ -185,6 +187,8 @@ class Published:
             if content != [ENTRY_TYPE, raw]:  # a void signs the same bytes
                 raise DataError(f"{name}: signs another entry than the one in its name")
             found.signers.extend(keys)
+            if loss := self.keys.revoked(keys, self._latest(manifest)):
+                yield Finding(where, f"names a run that ended later than its signature can be: {loss}")
             if not keys:
                 told = f"is signed by key {_short(manifest.key)}, which is not trusted here; {SETTINGS.remedies.trust}"
                 yield Finding(f"{self.objects.name(self.folder)}/log", told, "note", cause=f"key {manifest.key}")
@@ -192,6 +196,12 @@ class Published:
             yield Finding(where, f"its signature by key {_short(manifest.key)} is missing; {VOIDED}")
         elif any(each.signers for each in self.entries):
             yield Finding(where, f"is not signed, although entries before it are; {VOIDED}")
+
+    def _latest(self, manifest: Manifest) -> datetime:
+        """The end of the latest run that a manifest names."""
+        named = [r for stage, d in manifest.records.items() for r in self.records.get(stage, ()) if r.digest == d]
+        ends = [moment_of(record.content["times"]["end"]) for record in named]
+        return max(filter(None, ends), default=datetime.min.replace(tzinfo=UTC))
 
     def _manifest(self, digest: str, where: str) -> Manifest:
         """The manifest that an entry names; raises ``DataError`` if it is missing or not as its name says."""

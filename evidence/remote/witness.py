@@ -8,22 +8,28 @@ lock. ``witness/<number>.dsse`` there signs what the witness saw, and names the 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from evidence.audit.findings import Finding
+from evidence.audit.records import signers_of
+from evidence.audit.trust import LIST, Keys, moment_of, version_of
 from evidence.dvc.stores import FOLDER, stores
 from evidence.record.ledger import LEDGER, RECEIPT, RECORDS, Link, following, head_of, read_ledger
-from evidence.record.reading import read_record
+from evidence.record.reading import Record, read_record
 from evidence.record.signing import opened, sign
 from evidence.remote import mirror
 from evidence.remote.published import Published
+from evidence.remote.stamp import proven_time, stamped
 from evidence.settings import VENDOR, Count, Form, Sha256
 from ground.io import DataError, TransientError, sha256_of
 from ground.remote import open_store
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 WITNESS_TYPE = f"application/vnd.{VENDOR}.witness+json"
 CLOCKS = timedelta(minutes=5)
@@ -38,11 +44,15 @@ class Head(Form):
 
 
 class Note(Link):
-    """The heads that the witness saw: the ledger, ``None`` without one, and the log of each remote by its DVC name."""
+    """The heads that the witness saw: the ledger, ``None`` without one, and the log of each remote by its DVC name.
+
+    ``keys`` is the version of the signed list of keys.
+    """
 
     time: str
     ledger: Head | None
     logs: dict[str, Head]
+    keys: Head | None = None
 
 
 def heads(root: Path) -> tuple[Head | None, dict[str, Head]]:
@@ -55,11 +65,11 @@ def heads(root: Path) -> tuple[Head | None, dict[str, Head]]:
     return Head(number=len(lines), sha256=head_of(lines)) if lines else None, logs
 
 
-def observe(root: Path, place: str) -> Note:
-    """Sign the current heads with this user's key and add the note to a place.
+def observe(root: Path, place: str, tsa: str = "") -> Note:
+    """Sign the current heads with this user's key and add the note to a place, with a stamp of the TSA at an address.
 
     Raises ``DataError`` if there is nothing to see, or without a key, and ``TransientError`` if another witness came
-    first.
+    first or the TSA does not answer.
     """
     mirror.fetch(root)
     ledger, logs = heads(root)
@@ -69,45 +79,71 @@ def observe(root: Path, place: str) -> Note:
     keys = store.keys("witness/")
     previous = sha256_of(store.read(keys[-1])) if keys else None
     time = datetime.now(UTC).isoformat(timespec="seconds")
-    note = Note(number=len(keys) + 1, previous=previous, time=time, ledger=ledger, logs=logs)
+    listed = Head(number=version[0], sha256=version[1]) if (version := version_of(root)) else None
+    note = Note(number=len(keys) + 1, previous=previous, time=time, ledger=ledger, logs=logs, keys=listed)
     content = json.dumps(sign(note.model_dump_json().encode(), WITNESS_TYPE), sort_keys=True).encode()
+    if tsa:
+        store.put(_stamp_of(content), stamped(content, tsa))  # before the note: a witness that is killed leaves none
     if not store.create(f"witness/{note.number:08d}.dsse", content):
         raise TransientError(f"{place}: another witness came first; run the same command again")
     return note
 
 
-def _notes(place: str, keys: Mapping[str, bytes]) -> Iterator[tuple[Note, list[str]]]:
-    """The notes in a place with their signers, oldest first; raises ``DataError`` without any, or at an unsound one."""
+def _stamp_of(note: bytes) -> str:
+    return f"stamps/{sha256_of(note)}.tsr"
+
+
+def _notes(place: str, keys: Keys, tsas: Sequence[Certificate]) -> Iterator[tuple[Note, list[str], bool]]:
+    """The notes in a place with their signers, oldest first, and whether a TSA proves their time.
+
+    Raises ``DataError`` without any, or at an unsound one.
+    """
     store, previous = open_store(place), None
+    stamps = set(store.keys("stamps/")) if tsas else set()
     for number, key in enumerate(names := store.keys("witness/"), start=1):
         content, where = store.read(key), f"{place}/{key}"
         kind, payload, signers = opened(content, keys, where)
         if not signers or kind != WITNESS_TYPE:
             raise DataError(f"{where}: no trusted key signed this note; name the public key of the witness with --key")
-        yield following(Note, payload, where, number, previous), signers
+        note = following(Note, payload, where, number, previous)
+        if is_stamped := (stamp := _stamp_of(content)) in stamps:
+            time, stated = proven_time(store.read(stamp), content, tsas, f"{place}/{stamp}"), moment_of(note.time)
+            if stated is None or abs(time - stated) > CLOCKS:
+                raise DataError(f"{where}: says that it is of {note.time}, but its time stamp is of {time.isoformat()}")
+            note = note.model_copy(update={"time": time.isoformat()})
+        keys.refuse(signers, note.time, where)
+        yield note, signers, is_stamped
         previous = sha256_of(content)
     if not names:
         raise DataError(f"{place}: has no notes of a witness")
 
 
 def compared(
-    root: Path, place: str, keys: Mapping[str, bytes], runners: Collection[str], published: Sequence[Published]
+    root: Path,
+    place: str,
+    keys: Keys,
+    runners: Collection[str],
+    published: Sequence[Published],
+    tsas: Sequence[Certificate] = (),
 ) -> Iterator[Finding]:
     """Differences from the notes in a place: a ledger or log that was cut or written anew, and back-dated runs.
 
-    ``runners`` are the keys that sign records: a note by one of them is no second party's.
+    ``runners`` are the keys that sign records: a note by one of them is no second party's, unless a TSA below one
+    of the certificates ``tsas`` stamped it.
     """
     try:
-        notes = list(_notes(place, keys))
+        notes = list(_notes(place, keys, tsas))
     except DataError as error:
         yield Finding.of(error)
         return
-    logs = {each.objects.store.name: each for each in published}
-    for note, signers in notes:
+    logs, seen = {each.objects.store.name: each for each in published}, 0
+    for note, signers, is_stamped in notes:
         by = f"that witness {signers[0][:12]} saw at {note.time}"
-        if set(signers) & set(runners):
+        if set(signers) & set(runners) and not is_stamped:
             yield Finding(place, "a key that signs runs also signed as the witness, so it is no second party")
-        yield from _ledger(root, note, by)
+        yield from _keys(root, note, by)
+        yield from _ledger(root, note, by, keys, seen)
+        seen = note.ledger.number if note.ledger else seen
         for name, head in note.logs.items():
             if name in logs:
                 yield from _log(root, logs[name], head, note, by)
@@ -117,8 +153,19 @@ def compared(
                 yield Finding(place, message, "note" if is_known else "error")
 
 
-def _ledger(root: Path, note: Note, by: str) -> Iterator[Finding]:
-    """Check that the ledger still begins as the witness saw it, and that no run entered later claims to be older."""
+def _keys(root: Path, note: Note, by: str) -> Iterator[Finding]:
+    """Check that the list of keys is the one that the witness saw, or a newer one."""
+    now = version_of(root) or (0, "")
+    if note.keys and (now[0] < note.keys.number or (now[0] == note.keys.number and now[1] != note.keys.sha256)):
+        message = f"is older than version {note.keys.number} {by}, or another list: restore the newest one"
+        yield Finding(LIST.as_posix(), message, cause="witness")
+
+
+def _ledger(root: Path, note: Note, by: str, keys: Keys, seen: int) -> Iterator[Finding]:
+    """Check that the ledger still begins as the witness saw it, and what its runs say about their time.
+
+    A run that was entered later must not claim to be older, and one after line ``seen`` not to be newer than the note.
+    """
     if note.ledger is None:
         return
     path = root / LEDGER
@@ -131,16 +178,32 @@ def _ledger(root: Path, note: Note, by: str) -> Iterator[Finding]:
         yield Finding(LEDGER.as_posix(), message, cause="witness")
         return
     with suppress(DataError):  # ``tampered_records`` names a broken link
-        for entry in (read_ledger(root) or [])[note.ledger.number :]:
+        for entry in (read_ledger(root) or [])[seen:]:
             file = root / RECORDS / entry.stage / f"{entry.record}.json"
-            if not file.is_file() or not _is_older(read_record(file, root).content, note):
+            record = read_record(file, root) if file.is_file() else None
+            where, stages = file.relative_to(root).as_posix(), (entry.stage,)
+            if record is None or not record.content:  # ``tampered_records`` names what is no record
                 continue
-            where, told = file.relative_to(root).as_posix(), f"says that it ended before {note.time}"
-            if file.with_suffix(RECEIPT).is_file():  # the ledger of another machine had it
-                yield Finding(where, f"{told}, but was received later", "note", (entry.stage,), entry.record)
-            else:
-                message = f"{told}, but is not in the ledger {by}: it was back-dated"
-                yield Finding(where, message, "error", (entry.stage,), entry.record)
+            if entry.number <= note.ledger.number:
+                if _ended(record, note) > CLOCKS:
+                    message = f"says that it ended after {note.time}, but is in the ledger {by}"
+                    yield Finding(where, message, "error", stages, entry.record)
+            elif _ended(record, note) < -CLOCKS:
+                told = f"says that it ended before {note.time}"
+                if not file.with_suffix(RECEIPT).is_file():
+                    message = f"{told}, but is not in the ledger {by}: it was back-dated"
+                    yield Finding(where, message, "error", stages, entry.record)
+                else:  # the ledger of another machine had it
+                    yield _late(record, f"{told}, but was received later", where, note, keys)
+
+
+def _late(record: Record, told: str, where: str, note: Note, keys: Keys) -> Finding:
+    """The finding about a run that was seen late: an error if its key was revoked by then."""
+    with suppress(DataError):  # ``check`` names an unsound signature
+        if loss := keys.revoked(signers_of(record, keys), moment_of(note.time)):
+            message = f"{told}, and {loss}: nobody but its signer can say that it is older"
+            return Finding(where, message, "error", (str(record.content["stage"]),), record.digest)
+    return Finding(where, told, "note", (str(record.content["stage"]),), record.digest)
 
 
 def _log(root: Path, log: Published, head: Head, note: Note, by: str) -> Iterator[Finding]:
@@ -154,19 +217,12 @@ def _log(root: Path, log: Published, head: Head, note: Note, by: str) -> Iterato
         known |= {entry.record for entry in (read_ledger(root) or [])[: note.ledger.number if note.ledger else 0]}
     for stage, digest in {p for e in log.entries if e.number > head.number for p in e.manifest.records.items()}:
         record = next((each for each in log.records.get(stage, ()) if each.digest == digest), None)
-        if digest not in known and record is not None and _is_older(record.content, note):
-            message = (
-                f"record {digest[:12]} says that it ended before {note.time}, and was published later or back-dated"
-            )
-            yield Finding(where, message, "note", (stage,), digest)
+        if digest not in known and record is not None and _ended(record, note) < -CLOCKS:
+            told = f"record {digest[:12]} says that it ended before {note.time}, and was published later or back-dated"
+            yield _late(record, told, where, note, log.keys)
 
 
-def _is_older(record: Mapping[str, Any], note: Note) -> bool:
-    """True if a run claims to have ended before a note was written; a time that cannot be read counts as older."""
-    if not record:  # ``tampered_records`` names what is no record
-        return False
-    try:
-        end, time = (datetime.fromisoformat(str(text)) for text in (record["times"]["end"], note.time))
-        return end.replace(tzinfo=end.tzinfo or UTC) < time.replace(tzinfo=time.tzinfo or UTC) - CLOCKS
-    except (KeyError, ValueError):
-        return True
+def _ended(record: Record, note: Note) -> timedelta:
+    """By how much a run claims to have ended after a note; a time that cannot be read counts as older."""
+    end, time = (moment_of(text) for text in (record.content["times"]["end"], note.time))
+    return end - time if end and time else timedelta.min

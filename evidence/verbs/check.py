@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from evidence.audit import expected, sources
 from evidence.audit.claims import Claims
@@ -14,15 +14,13 @@ from evidence.audit.objects import Objects
 from evidence.audit.records import (
     around,
     entered_records,
-    planted_keys,
     signers_of,
     tampered_journals,
     tampered_records,
-    trusted_keys,
     unreproducible,
-    why_trusted,
     witness,
 )
+from evidence.audit.trust import Keys, planted_keys, trusted_keys, why_trusted
 from evidence.audit.workspace import Workspace, links_in, refuse_pipes
 from evidence.dvc import history
 from evidence.dvc.history import Locked
@@ -33,11 +31,15 @@ from evidence.record.reading import Record
 from evidence.remote import mirror
 from evidence.remote.published import SEEN, SENT, Published, without_store
 from evidence.remote.reading import FarObjects, Remote
+from evidence.remote.stamp import certificates
 from evidence.remote.witness import compared
 from evidence.settings import SETTINGS, STATE
 from ground.io import DataError
 from ground.progress import Progress
 from ground.show import counted
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 _MISSING_NAMED = 5
 Verdict = Literal["SOUND", "ALTERED", "UNREADABLE", "UNSIGNED"]
@@ -135,6 +137,8 @@ def check(
     keys: Iterable[Path] = (),
     remote: Remote = "no",
     testimony: str = "",
+    roots: Iterable[Path] = (),
+    tsas: Sequence[Path] = (),
 ) -> Report:
     """Check ``path`` and everything it depends on, or every stage of dvc.yaml and every ``.dvc`` file.
 
@@ -144,9 +148,10 @@ def check(
     to which ``keys`` adds files. With ``strict``, a stage without a record that a trusted key signed is an error;
     without it, only a record that no trusted key signed next to one that has such a signature.
     ``remote`` says how to read remotes on other machines: not, by their listing, or every byte. ``testimony`` is the
-    place with the notes of a witness, with which the ledger and the logs are compared. Raises ``DataError`` if a file
-    that defines the history is missing or broken, or does not contain ``path``, and ``TransientError`` if a remote does
-    not answer.
+    place with the notes of a witness, with which the ledger and the logs are compared; ``tsas`` are files with the
+    certificates of those who stamp its notes. With ``roots``, only the list of keys that one of them signed counts, and
+    ``keys``. Raises ``DataError`` if a file that defines the history or trust is missing or broken, or does not contain
+    ``path``, and ``TransientError`` if a remote does not answer.
     """
     refuse_pipes([root / name for name in (RECORDS, SETTINGS.keys, SETTINGS.locks, ".dvc")])
     refuse_pipes(path for folder in (root, root / STATE) for path in folder.glob("*") if not path.is_dir())
@@ -154,7 +159,8 @@ def check(
     known = expected.with_missing(locked, pipeline)
     chosen = known if path is None else history.ancestors(known, Path(path).as_posix())
     present = {name: stage for name, stage in chosen.items() if name in locked}
-    checker = _Checker(root, present, locked, pipeline, strict, trusted_keys(root, keys), remote, testimony)
+    trusted, authorities = trusted_keys(root, keys, roots), certificates(tsas)
+    checker = _Checker(root, present, locked, pipeline, strict, trusted, remote, testimony, authorities)
     findings = [*planted_keys(checker.workspace), *expected.missing(chosen, locked, pipeline)]
     findings += expected.misplaced(pipeline)
     findings += expected.without_origin(chosen, pipeline, checker.workspace)
@@ -184,12 +190,13 @@ class _Checker:
         locked: dict[str, Locked],
         pipeline: dict[str, Stage],
         strict: bool,
-        keys: dict[str, bytes],
+        keys: Keys,
         remote: Remote,
         testimony: str,
+        tsas: Sequence[Certificate],
     ) -> None:
         self.root, self.chosen, self.locked, self.pipeline = root, chosen, locked, pipeline
-        self.strict, self.keys, self.testimony = strict, keys, testimony
+        self.strict, self.keys, self.testimony, self.tsas = strict, keys, testimony, tsas
         self.workspace = Workspace(root)
         self.stores, self.remote = stores(root), remote
         near, far = ([each for each in self.stores if bool(each.folder) is is_near] for is_near in (True, False))
@@ -244,7 +251,7 @@ class _Checker:
         if self.testimony:
             runners = {key for keys in self.signers.values() for key in keys}
             read = [each for each in self.published if each.has_objects or self.opened]
-            yield from compared(self.root, self.testimony, self.keys, runners, read)
+            yield from compared(self.root, self.testimony, self.keys, runners, read, self.tsas)
 
     def _stage(self, stage: Locked) -> Iterator[Finding]:
         records = self.records[stage.name]

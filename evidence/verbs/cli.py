@@ -45,6 +45,9 @@ def check(
         bool, typer.Option("--strict", help="Treat a stage without a signed record as an error.")
     ] = False,
     key: Annotated[list[Path] | None, typer.Option(help="A public key (PEM) to trust, in addition.")] = None,
+    root_key: Annotated[
+        list[Path] | None, typer.Option(help="Trust only keys in the list that this public key signed, and --key.")
+    ] = None,
     remote: Annotated[
         bool, typer.Option("--remote", help="Read remotes on other machines too: their listing, records and log.")
     ] = False,
@@ -54,6 +57,9 @@ def check(
     witness: Annotated[
         str, typer.Option(metavar="PLACE", help="Compare with the notes of a witness there, too.", parser=_place)
     ] = "",
+    tsa: Annotated[
+        list[Path] | None, typer.Option(help="Certificates (PEM) of who time-stamps the notes of the witness.")
+    ] = None,
     all_commits: Annotated[
         bool, typer.Option("--all-commits", help="Check the lock of every commit against the records instead.")
     ] = False,
@@ -66,14 +72,16 @@ def check(
     from evidence.verbs import check
 
     if all_commits:
-        if path or strict or remote or full or witness:
+        if path or strict or remote or full or witness or root_key or tsa:
             message = "takes no path and only --key and --json: it reads locks and records, no outs or remotes"
             raise typer.BadParameter(message, param_hint="--all-commits")
         check_commits(key or (), as_json)
         return
     try:
         how: Remote = "full" if full else "quick" if remote else "no"
-        report = check.check(path, strict=strict, keys=key or (), remote=how, testimony=witness)
+        report = check.check(
+            path, strict=strict, keys=key or (), remote=how, testimony=witness, roots=root_key or (), tsas=tsa or ()
+        )
     except (PathfinderError, OSError) as error:
         print(f"error: could not check: {printable(str(error))}", file=sys.stderr)
         report = check.Report(unreadable=str(error))
@@ -96,15 +104,48 @@ def witness(
         str,
         typer.Argument(help="A folder of another repository, or s3://BUCKET/PREFIX with object lock.", parser=_place),
     ],
+    stamp: Annotated[
+        str, typer.Option(metavar="URL", help="Have the note stamped by the time-stamp authority (RFC 3161) there.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Sign what the ledger and the logs hold now, as a second party with a key of its own."""
     from evidence.remote.witness import observe
 
-    note = observe(Path(), place)
+    note = observe(Path(), place, stamp)
     logs = {name: head.number for name, head in note.logs.items()}
     lines = note.ledger.number if note.ledger else 0
     show({"place": place, "note": note.number, "time": note.time, "ledger": lines, "logs": logs}, as_json)
+
+
+@app.command(**example("gpu --revoked 2026-11-10 --reason 'lost laptop'"))
+def keys(
+    name: Annotated[str, typer.Argument(help="Add or change this key of the list (default: print the list).")] = "",
+    pem: Annotated[Path | None, typer.Option(help="Its public key.")] = None,
+    start: Annotated[str, typer.Option("--from", metavar="TIME", help="From when it counts (default: now).")] = "",
+    until: Annotated[str, typer.Option(metavar="TIME", help="Until when it counts.")] = "",
+    revoked: Annotated[str, typer.Option(metavar="TIME", help="From when it counts no more, with --reason.")] = "",
+    reason: Annotated[str, typer.Option(help="Why it is revoked.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Print the list of trusted keys; with NAME, change it, and sign it with this user's key, as the root."""
+    from evidence.audit.trust import change_list, shared_keys
+
+    times = {"from": start, "until": until, "at": revoked}
+    changes: dict[str, Any] = {key: _time(text) for key, text in times.items() if text}
+    if revoked or reason:
+        changes["revoked"] = {"at": changes.pop("at", None), "reason": reason}
+    found = change_list(Path(), name, pem, changes).keys if name else shared_keys(Path()).listed.values()
+    rows = [each.model_dump(mode="json", by_alias=True) for each in found]
+    show(rows, as_json, table(rows, ("name", "from", "until", "revoked")))
+
+
+def _time(text: str) -> Any:
+    from evidence.audit.trust import moment_of
+
+    if (time := moment_of(text)) is None:
+        raise DataError(f"{text[:80]!r}: not a time; write it as 2026-11-10 or 2026-11-10T12:00:00+00:00")
+    return time
 
 
 @app.command(**example("5"))

@@ -13,7 +13,8 @@ from typing import Any
 
 from evidence.audit import expected
 from evidence.audit.findings import Finding, merged
-from evidence.audit.records import entered_records, is_signed, trusted_keys
+from evidence.audit.records import entered_records, is_signed
+from evidence.audit.trust import trusted_keys
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import read_pipelines

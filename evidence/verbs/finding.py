@@ -13,7 +13,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from evidence.audit.records import signers_of, trusted_keys
+from evidence.audit.records import signers_of
+from evidence.audit.trust import Keys, trusted_keys
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import leaves
@@ -101,7 +102,7 @@ def _facts(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def _signatures(record: Record, keys: Mapping[str, bytes]) -> Iterator[tuple[str, str]]:
+def _signatures(record: Record, keys: Keys) -> Iterator[tuple[str, str]]:
     """The keys that signed a record, and whether they are trusted and their signature is valid."""
     if (path := record.path.with_suffix(SIGNED)).is_file():
         named, valid = keys_named(path.read_bytes(), path.name), signers_of(record, keys)

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from evidence.audit.records import trusted_keys
+from evidence.audit.trust import trusted_keys
 from evidence.formats.descriptions import DESCRIPTION, card, lineage_section
 from evidence.formats.lineage import Lineage, read_lineage
 from evidence.record.model_signature import MODEL_SIGNATURE, MODELS, Bundle, model_of, verify_model

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from evidence.audit.trust import shared_keys
 from evidence.dvc.pipeline import read_pipeline
 from evidence.record.environment import installed_packages
 from evidence.record.identity import LOCKS
 from evidence.record.materials import other_versions, unlocked_packages
-from evidence.record.signing import TRUSTED, key_id, own_public_keys, read_public_keys
+from evidence.record.signing import TRUSTED, key_id, own_public_keys
 from flows.team.pools.table import FILE, needs
 from ground.io import DataError
 from infra.doctor.finding import Finding
@@ -28,7 +29,7 @@ def findings(root: Path) -> list[Finding]:
 def trust(root: Path) -> Finding:
     """Check that the project's trusted keys have this user's."""
     key = key_id(own_public_keys()[0])
-    is_trusted = key in read_public_keys(root / TRUSTED)
+    is_trusted = key in shared_keys(root)
     found = f"{TRUSTED.as_posix()}/ has {'' if is_trusted else 'no '}key {key[:12]}"
     remedy = "commit its public half there (docs/audit.md): runs on other machines refuse what it signs"
     return Finding("trust", found, "" if is_trusted else remedy)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from evidence.audit.pointers import files_of, origins_of, parts_of, places_of, value_at
-from evidence.audit.records import signers_of, trusted_keys
+from evidence.audit.records import signers_of
 from evidence.audit.sources import RAW
+from evidence.audit.trust import trusted_keys
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import MAIN, PIPELINES, read_pipelines

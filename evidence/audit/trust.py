@@ -1,0 +1,221 @@
+"""The keys that an audit trusts: files of public keys, and a signed list that says when each of its keys is valid.
+
+The list is a DSSE envelope, ``keys.json`` in the folder of trusted keys. A root key signs it: one that the auditor
+names, or one that git holds in the same folder. A key of the list cannot sign it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, Field
+
+from evidence.audit.findings import Finding
+from evidence.audit.workspace import Workspace
+from evidence.record.signing import (
+    KEY_FILE,
+    TRUSTED,
+    Envelope,
+    key_file,
+    key_id,
+    model_key_file,
+    opened,
+    own_key,
+    own_model_key,
+    public_pem,
+    read_public_keys,
+    sign,
+)
+from evidence.settings import FILE, VENDOR, Count, Form, parsed, validated
+from ground.io import DataError, sha256_of, write_bytes, write_json
+
+LIST = TRUSTED / "keys.json"
+LIST_TYPE = f"application/vnd.{VENDOR}.keys+json"
+Time = Annotated[AwareDatetime, Field(strict=False)]
+
+
+class Revoked(Form):
+    """The time from which a key counts no more, and why."""
+
+    at: Time
+    reason: Annotated[str, Field(min_length=1)]
+
+
+class Listed(Form):
+    """A public key (PEM) in the list: who has it, and from and until when it may sign."""
+
+    name: str
+    pem: str
+    start: Annotated[Time, Field(alias="from")]
+    until: Time | None = None
+    revoked: Revoked | None = None
+
+    def problem(self, time: datetime) -> str:
+        """Why a signature of that time does not count; empty if it does."""
+        if time < self.start:
+            return f"is not valid before {self.start.isoformat()}"
+        if self.until and time >= self.until:
+            return f"was valid until {self.until.isoformat()}"
+        return self.loss(time)
+
+    def loss(self, time: datetime | None = None) -> str:
+        """Since when the key is revoked, and why; empty if it is not, or was not yet at ``time``."""
+        if self.revoked is None or (time and time < self.revoked.at):
+            return ""
+        return f"is revoked since {self.revoked.at.isoformat()} ({self.revoked.reason})"
+
+
+class KeyList(Form):
+    """The signed list: each version has the next number, from 1."""
+
+    number: Count
+    keys: list[Listed]
+
+
+class Keys(dict[str, bytes]):
+    """Trusted public keys: PEM by name; ``listed`` are the keys of the list, which say when they are valid."""
+
+    def __init__(self, pems: Mapping[str, bytes], listed: Iterable[Listed] = ()) -> None:
+        self.listed = {key_id(each.pem.encode()): each for each in listed}
+        super().__init__({**pems, **{key: each.pem.encode() for key, each in self.listed.items()}})
+
+    def refuse(self, signers: Iterable[str], time: str, where: str) -> None:
+        """Raise ``DataError`` if a key of the list was not valid at the time that a signed document states."""
+        for key in (self.listed[each] for each in signers if each in self.listed):
+            moment = moment_of(time)
+            if problem := key.problem(moment) if moment else "the time cannot be read":
+                raise DataError(f"{where}: key {key.name} signed it at {time:.40}, but {problem}")
+
+    def revoked(self, signers: Iterable[str], time: datetime | None = None) -> str:
+        """Which of the signers is revoked, at ``time`` or at all, and why; empty if none is."""
+        found = ((self.listed[key].name, self.listed[key].loss(time)) for key in signers if key in self.listed)
+        return next((f"key {name} {loss}" for name, loss in found if loss), "")
+
+
+def moment_of(text: Any) -> datetime | None:
+    """The time in a text, in UTC if it names no zone; ``None`` if it is not one."""
+    try:
+        time = datetime.fromisoformat(str(text))
+    except ValueError:
+        return None
+    return time.replace(tzinfo=time.tzinfo or UTC)
+
+
+def trusted_keys(root: Path, files: Iterable[Path] = (), roots: Iterable[Path] = ()) -> Keys:
+    """The keys in ``TRUSTED``, this user's own if there are any, those in ``files``, and those of the signed list.
+
+    With ``roots``, only those in ``files`` count, and those of the list, which one of ``roots`` must have signed.
+    Raises ``DataError`` if a file cannot be read or is not a public key, or if no root signed the list.
+    """
+    given, named = _read(files), _read(roots)
+    known = given if named else {**read_public_keys(root / TRUSTED), **_own(), **given}
+    if not named and not (root / LIST).exists():
+        return Keys(known)
+    return Keys(known, read_list(root, named or known).keys)
+
+
+def shared_keys(root: Path) -> Keys:
+    """The keys that everyone with the project trusts; raises ``DataError`` as ``trusted_keys`` does."""
+    known = read_public_keys(root / TRUSTED)
+    return Keys(known, read_list(root, known).keys if (root / LIST).exists() else ())
+
+
+def read_list(root: Path, roots: Mapping[str, bytes]) -> KeyList:
+    """The list of keys; raises ``DataError`` if it is not there, or none of ``roots`` signed it."""
+    where = LIST.as_posix()
+    try:
+        content = (root / LIST).read_bytes()
+    except OSError as error:
+        raise DataError(f"{where}: cannot be read ({error.strerror}); a root key signs a list of keys there") from error
+    kind, payload, signers = opened(content, roots, where)
+    if kind != LIST_TYPE or not signers:
+        raise DataError(f"{where}: no root key signed this list; name the public key that did with --root-key")
+    found = parsed(KeyList, payload, where)
+    if set(signers) & {key_id(each.pem.encode()) for each in found.keys}:
+        raise DataError(f"{where}: a key of this list signed it; sign it with a key that it does not list")
+    return found
+
+
+def version_of(root: Path) -> tuple[int, str] | None:
+    """The number, which nobody verified, and the sha256 of the list; ``None`` without a list."""
+    if not (root / LIST).exists():
+        return None
+    content, where = (root / LIST).read_bytes(), LIST.as_posix()
+    payload = base64.b64decode(parsed(Envelope, content, where).payload)
+    return parsed(KeyList, payload, where).number, sha256_of(content)
+
+
+def change_list(root: Path, name: str, pem: Path | None, changes: Mapping[str, Any]) -> KeyList:
+    """Add a key to the list, or change one, and sign the list with this user's key, whose public half is put beside it.
+
+    ``changes`` are keys of ``Listed`` by alias. Raises ``DataError`` if no root signed the list or it would be unsound.
+    """
+    own = public_pem(own_key().public_key())
+    roots = {**read_public_keys(root / TRUSTED), key_id(own): own}
+    before = read_list(root, roots) if (root / LIST).exists() else KeyList(number=0, keys=[])
+    entries = {each.name: each.model_dump(by_alias=True) for each in before.keys}
+    entry = entries.get(name, {"name": name, "from": datetime.now(UTC).replace(microsecond=0)})
+    if pem is not None:
+        ((_, content),) = _read([pem]).items()
+        entry["pem"] = content.decode()
+    elif name not in entries:
+        raise DataError(f"{LIST}: has no key {name!r}; add it with --pem FILE, or name one of {', '.join(entries)}")
+    entries[name] = entry | {key: value for key, value in changes.items() if value is not None}
+    after = validated(KeyList, {"number": before.number + 1, "keys": [*entries.values()]}, LIST.as_posix())
+    if key_id(own) in {key_id(each.pem.encode()) for each in after.keys}:
+        raise DataError(f"{LIST}: would list the key that signs it; name the root key in {KEY_FILE}")
+    if key_id(own) not in read_public_keys(root / TRUSTED):
+        write_bytes(root / TRUSTED / f"root-{key_id(own)[:12]}.pem", own)
+    write_json(root / LIST, sign(after.model_dump_json(by_alias=True).encode(), LIST_TYPE))
+    return after
+
+
+def _own() -> dict[str, bytes]:
+    pems = [public_pem(own_key().public_key())] if key_file().exists() else []
+    pems += [public_pem(own_model_key().public_key())] if model_key_file().exists() else []
+    return {key_id(pem): pem for pem in pems}
+
+
+def _read(files: Iterable[Path]) -> dict[str, bytes]:
+    """The public keys in files."""
+    keys = {}
+    for file in files:
+        try:
+            pem = file.read_bytes()
+        except OSError as error:
+            raise DataError(f"{file}: cannot be read ({error.strerror}); name a public key in PEM") from error
+        if not pem.startswith(b"-----BEGIN PUBLIC KEY-----"):
+            raise DataError(f"{file}: is not a public key in PEM; name a file that begins with BEGIN PUBLIC KEY")
+        keys[key_id(pem)] = pem
+    return keys
+
+
+def why_trusted(workspace: Workspace, keys: Keys, files: Iterable[Path] = ()) -> dict[str, str]:
+    """Who each trusted key belongs to, and since when it is trusted: by ``files``, the list, a commit, or as own."""
+    found = {key_id(file.read_bytes()): f"{file.stem} (--key {file})" for file in files}
+    for key, each in keys.listed.items():
+        found[key] = f"{each.name} ({LIST.as_posix()}, since {each.start.isoformat()})"
+    for path, name in _trusted_files(workspace):
+        found.setdefault(key_id(path.read_bytes()), f"{path.stem} ({name} {workspace.since(name)})")
+    return {key: found.get(key, "this user's own key") for key in keys}
+
+
+def _trusted_files(workspace: Workspace) -> Iterator[tuple[Path, str]]:
+    """The files of trusted keys with their paths from the root; a folder elsewhere has its full path."""
+    for path in sorted((workspace.root / TRUSTED).glob("*.pem")):
+        yield path, (path.relative_to(workspace.root) if path.is_relative_to(workspace.root) else path).as_posix()
+
+
+def planted_keys(workspace: Workspace) -> Iterator[Finding]:
+    """The trusted keys and the settings that git does not hold: they decide what a check trusts and reads."""
+    if (workspace.root / FILE).exists() and not workspace.is_committed(FILE.as_posix()):
+        yield Finding(FILE.as_posix(), "has changes that git does not hold; commit them, or restore it from git")
+    if not workspace.is_committed(LIST.as_posix()):
+        yield Finding(LIST.as_posix(), "is not the list of keys that git holds; commit it, or restore it from git")
+    for _, name in _trusted_files(workspace):
+        if not workspace.is_committed(name):
+            yield Finding(name, "is a trusted key that git does not hold; commit it, or delete it")
