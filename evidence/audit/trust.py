@@ -106,9 +106,9 @@ def moment_of(text: Any) -> datetime | None:
 
 
 def trusted_keys(root: Path, files: Iterable[Path] = (), roots: Iterable[Path] = ()) -> Keys:
-    """The keys in ``TRUSTED``, this user's own if there are any, those in ``files``, and those of the signed list.
+    """The keys in ``TRUSTED``, this user's own if there are any, the ones in ``files``, and the signed list's.
 
-    With ``roots``, only those in ``files`` count, and those of the list, which one of ``roots`` must have signed.
+    With ``roots``, only the ones in ``files`` and the list's count, and one of ``roots`` must have signed the list.
     Raises ``DataError`` if a file cannot be read or is not a public key, or if no root signed the list.
     """
     given, named = _read(files), _read(roots)
@@ -125,7 +125,7 @@ def shared_keys(root: Path) -> Keys:
 
 
 def read_list(root: Path, roots: Mapping[str, bytes]) -> KeyList:
-    """The list of keys; raises ``DataError`` if it is not there, or none of ``roots`` signed it."""
+    """The list of keys; raises ``DataError`` if there is none, or none of ``roots`` signed it."""
     where = LIST.as_posix()
     try:
         content = (root / LIST).read_bytes()
@@ -150,7 +150,7 @@ def version_of(root: Path) -> tuple[int, str] | None:
 
 
 def change_list(root: Path, name: str, pem: Path | None, changes: Mapping[str, Any]) -> KeyList:
-    """Add a key to the list, or change one, and sign the list with this user's key, whose public half is put beside it.
+    """Add a key to the list, or change one, and sign the list with this user's key, whose public half it puts there.
 
     ``changes`` are keys of ``Listed`` by alias. Raises ``DataError`` if no root signed the list or it would be unsound.
     """

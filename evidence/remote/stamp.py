@@ -1,6 +1,6 @@
 """Time stamps by RFC 3161: an authority (TSA) signs that some bytes existed at a time.
 
-The package rfc3161-client makes the requests and verifies the answers; the extra ``evidence`` installs it.
+The package rfc3161-client makes the requests and verifies the answers; the extra ``stamp`` installs it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def stamped(content: bytes, url: str) -> bytes:
 def proven_time(stamp: bytes, content: bytes, roots: Sequence[Certificate], where: str) -> datetime:
     """The time at which ``content`` existed, according to a stamp by a TSA below one of ``roots``.
 
-    Raises ``DataError`` with ``where`` if the stamp is of other bytes, by another TSA, or was edited.
+    Raises ``DataError`` with ``where`` if the stamp is of different bytes, by an unknown TSA, or was edited.
     """
     client, time = _client(), datetime.fromisoformat(_decoded(stamp, where).gen_time.isoformat())
     try:
@@ -85,5 +85,5 @@ def _client() -> ModuleType:
     try:
         import rfc3161_client
     except ImportError as error:
-        raise DataError("time stamps need the package rfc3161-client; install it with pip") from error
+        raise DataError("time stamps need rfc3161-client; run `pip install '.[stamp]'` in a clone") from error
     return rfc3161_client

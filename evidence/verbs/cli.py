@@ -118,7 +118,7 @@ def witness(
     show({"place": place, "note": note.number, "time": note.time, "ledger": lines, "logs": logs}, as_json)
 
 
-@app.command(**example("gpu --revoked 2026-11-10 --reason 'lost laptop'"))
+@app.command(**example("gpu --revoked 2026-11-10 --reason stolen"))
 def keys(
     name: Annotated[str, typer.Argument(help="Add or change this key of the list (default: print the list).")] = "",
     pem: Annotated[Path | None, typer.Option(help="Its public key.")] = None,

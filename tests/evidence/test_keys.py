@@ -64,7 +64,7 @@ def test_a_key_in_the_list_is_trusted_and_named_with_its_time(team: Team) -> Non
     report = team.report()
     assert report.verdict == "SOUND"
     assert "by runner (keys/keys.json, since 2025-12-31T00:00:00+00:00)" in report.summary().replace("infra/", "")
-    assert check(None, team.root).verdict == "SOUND", "the root's key is beside the list"
+    assert check(None, team.root).verdict == "SOUND", "the root's key is next to the list"
 
 
 def rotate(team: Team) -> None:
@@ -85,7 +85,7 @@ def revoke_later(team: Team) -> None:
 
 
 def replace_the_root(team: Team) -> None:
-    """A second root, whose key git holds beside the first one's, signs the list again."""
+    """A second root, whose key git holds next to the first one's, signs the list again."""
     (team.root / TRUSTED / "next.pem").write_bytes(team.as_user("next").read_bytes())
     team.lists("runner", by="next")
     team.folder.joinpath("root.pem").write_bytes(team.folder.joinpath("next.pem").read_bytes())

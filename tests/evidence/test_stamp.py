@@ -75,7 +75,7 @@ def test_stamped_notes_of_the_runner_are_a_witness(scene: Scene) -> None:
 
 
 def exchange_stamps(scene: Scene) -> None:
-    """The stamp of the second note, over another head, stands at the first note."""
+    """The stamp of the second note, over another head, has the name of the first one."""
     ran(scene.root, datetime.now(UTC))
     scene.looked()
     first, second = scene.stamps()
