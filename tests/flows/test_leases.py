@@ -236,7 +236,21 @@ def test_a_run_that_was_paused_writes_nothing_after_it_lost_its_lease(team: Team
     assert b'"made":{' in leases.read(numbers[-1])
 
 
-def test_a_run_that_fails_frees_its_stage_at_once(tmp_path: Path) -> None:
+def test_an_interrupted_run_frees_its_stage_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(storage.REMOTE, str(tmp_path / "remote"))
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "dvc.yaml").write_text(PIPELINE)
+        (tmp_path / name / "make.py").touch()
+    one, two = (Leases(Dvc(tmp_path / name)) for name in ("one", "two"))
+    with pytest.raises(KeyboardInterrupt), one.held("label", False, Needs(), print):
+        raise KeyboardInterrupt
+    with two.held("label", False, Needs(), lambda line: pytest.fail(line)) as is_writer:
+        assert is_writer()
+    two.close()
+
+
+def test_a_lease_that_is_lost_states_nothing(tmp_path: Path) -> None:
     store, terms = open_store(str(tmp_path)), Terms(user="a", host="b", run="1", place="c", since="d")
     one, other = (Lease(store, Locked("label", "x", {}, {"out": ""}, {})) for _ in range(2))
     assert one.look() is None

@@ -60,6 +60,10 @@ def test_three_clones_give_the_lock_of_one_machine(here: Site, finished: Finishe
         assert json.loads(record.read_text())["stage"] == stage, "the record came back"
     assert (many / "models/full/weights.txt").read_bytes() == (one / "models/full/weights.txt").read_bytes()
     assert not (workers["gpu"] / "1/models/plain").exists()
+    fresh = here.clone("fresh")
+    output = here.run(fresh, "-m", "flows.reproduce")
+    assert "waits for a worker" not in output, "the remote has the results of the workers"
+    assert (fresh / "dvc.lock").read_text() == (one / "dvc.lock").read_text()
     shutil.rmtree(many / "models")
     again = here.run(many, "-m", "flows.reproduce")
     assert "restored" in again

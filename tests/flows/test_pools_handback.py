@@ -306,7 +306,7 @@ def test_a_result_is_taken_by_a_run(handed: Handed, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(away, name, lambda *_: None)
     monkeypatch.setattr(away.leases, "made", lambda *_: handed.made)
     with pytest.raises(DataError, match=f"the commit is '{handed.order.commit}' in the worker's .* '{later}' in the"):
-        away.run_away(STAGE, False, print)
+        away.run_away(STAGE, True, print)
     monkeypatch.setattr(away.leases, "made", lambda *_: changed(handed.made, state="restored"))
     (handed.root / LOCK).write_text("pydantic==1.0\n")
     away.needs = {STAGE: Needs(pool="gpu", packages="any")}

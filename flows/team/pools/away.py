@@ -127,7 +127,7 @@ class Away(Places):
         Raises ``WorkerLost``, ``TransientError``, ``DataError`` with the worker's message or if its result is refused,
         and ``Cancelled``.
         """
-        if (state := self._prepare(name, force)) is not None:
+        if (state := self._prepare(name, force, on_line)) is not None:
             return state
         order, need = Order(next_run(self.root, self.graph.stages[name]), self._commit), self.needs[name]
         run = self._follow(name, self._start(name, force), on_line)
@@ -152,7 +152,7 @@ class Away(Places):
         Returns the state if the cache has the result, so that no part is needed; otherwise ``None``. Raises
         ``Cancelled``.
         """
-        if (state := self._prepare(name, force)) is not None:
+        if (state := self._prepare(name, force, on_line)) is not None:
             return state
         count = self.needs[name].parts
         with ThreadPoolExecutor(count) as threads:
@@ -179,12 +179,15 @@ class Away(Places):
             with contextlib.suppress(httpx.TransportError), get_client(sync_client=True) as client:
                 _cancel(client, run, "the run that waits for it was ended")
 
-    def _prepare(self, name: str, force: bool) -> State | None:
-        """Restore the stage if the cache has its result, otherwise send what workers read."""
+    def _prepare(self, name: str, force: bool, on_line: OnLine) -> State | None:
+        """Restore the stage if the cache or the remote has its result, otherwise send what workers read."""
         if not force:
             with dvc_lock(self.root):
                 drop_absent(self.root, {name})
-            if (state := self.dvc.restore(name)) is not None:
+            state = self.dvc.restore(name)
+            if state is None and self.leases.has_earlier(name, self.needs[name], on_line):
+                state = self.dvc.restore(name)
+            if state is not None:
                 return state
         if mine := sorted(self.graph.upstream[name] - self.pushed):
             self.push(*mine)

@@ -12,6 +12,7 @@ import platform
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 from prefect.runtime import flow_run
 
@@ -51,8 +52,6 @@ class Leases:
         """
         store = storage.shared(self._root, HOME) if not needs.is_here or kind_of(name) else None
         lease = self._taken(store, name, force, needs, on_line) if store is not None else None
-        if lease is not None:
-            self._held[name] = lease
         try:
             yield lease.is_mine if lease is not None else lambda: True
         except BaseException:
@@ -70,6 +69,12 @@ class Leases:
         """The newest result of a run on any machine."""
         store = storage.shared(self._root, HOME)
         return Lease(store, run).made() if store is not None else None
+
+    def has_earlier(self, name: str, needs: Needs, on_line: OnLine) -> bool:
+        """Put an earlier result of a stage into the cache; returns False if there is none that this project trusts."""
+        run = next_run(self._root, read_pipeline(self._root)[name])
+        made = self.made(run)
+        return made is not None and self._received(run, made, needs, on_line)
 
     def close(self) -> None:
         """End all leases."""
@@ -101,19 +106,15 @@ class Leases:
             if lease.take(self._terms(), lambda: self._dvc.end(name)):
                 if waits and made is None:
                     on_line("is computed here now: the other run has ended without a result, or gives no sign")
+                self._held[name] = lease
                 return lease
 
     def _received(self, run: Locked, made: Made, needs: Needs, on_line: OnLine) -> bool:
         order = Order(run, (git("rev-parse", "HEAD", root=self._root) or "").strip())
         earlier = made.model_copy(update={"state": "restored"})  # its commit may be a different one with the same code
         try:
-            receive(
-                self._root,
-                order,
-                earlier,
-                os.environ[storage.REMOTE],
-                lambda others: needs.require_packages(run.name, others, on_line),
-            )
+            allow = partial(needs.require_packages, run.name, say=on_line)
+            receive(self._root, order, earlier, os.environ[storage.REMOTE], allow)
         except DataError as error:
             on_line(f"the result of the other run is not used: {error}")
             return False

@@ -21,10 +21,9 @@ def run_stage(
 
     It holds the slots that it needs, and its unfinished work is on the remote too while it ``is_writer``.
     """
-    store = storage.shared(dvc.root, HOME)
     with (
         slots_held(needs.slots, dvc.check, on_line),
-        carried(store, dvc.root, name, on_line, is_writer=is_writer),
+        carried(storage.shared(dvc.root, HOME), dvc.root, name, on_line, is_writer=is_writer),
     ):
         return dvc.reproduce(name, force, on_line, needs.time_s)
 
