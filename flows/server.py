@@ -233,7 +233,11 @@ def _responds(service: Service, root: Path) -> bool:
 
 def _is_ready(service: Service) -> bool:
     """Return whether this server responds, and not another one on its port."""
-    return processes.listens(service.pid, urlsplit(service.url).port or 0) and is_healthy(service.url)
+    port = urlsplit(service.url).port or 0
+    with socket.socket() as probe:  # the other questions take a hundred times as long
+        if probe.connect_ex(("127.0.0.1", port)):
+            return False
+    return processes.listens(service.pid, port) and is_healthy(service.url)
 
 
 def _port(last: Service | None) -> int:

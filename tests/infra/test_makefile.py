@@ -101,6 +101,7 @@ def test_the_environment_ends_with_the_build_that_was_asked_for(clone: Path, mak
     """Fails if the CUDA lock is installed over ``2.13.0+cpu``, which uv and pip take for version 2.13.0."""
     make("env")
     assert installed(clone) == CPU
+    assert [*(clone / SITE / "__pycache__").glob("polars.*.pyc")], "a run has no module to compile on a full disk"
     assert "Replacing the cpu build" in make("env", "BUILD=cuda")
     assert installed(clone) == CUDA
     assert "'13.0'" in code(clone)

@@ -40,6 +40,7 @@ LIBRARIES = (
     *("transformers.models.qwen2.modeling_qwen2", "great_expectations", "dvc.repo", "dvc.cli", "dvc.commands.repro"),
     *("prefect.flows", "prefect.tasks", "prefect.events", "prefect.artifacts", "prefect.assets", "prefect.futures"),
     *("prefect.server.api.server", "prefect.workers.process", "prefect.deployments.runner"),
+    *("openai", "math_verify", "moto.server", "moto.s3.responses", "hypothesis", "openlineage.client.event_v2"),
 )
 """Imported once; none of them may import the project."""
 _SOCKET = "TESTS_WARM_SOCKET"
