@@ -25,6 +25,9 @@ class Workspace:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.read: dict[str, Path] = {}
+        """The files that were digested, by md5."""
+        self.head = cache(lambda: git("rev-parse", "HEAD", root=root))
         self.digest = cache(self._digest)
         self.links = cache(self._links)
         self.params = cache(lambda file: read_yaml(root / file))
@@ -55,7 +58,7 @@ class Workspace:
 
     def state_of_commit(self, runs: Iterable[str] = (), code: int = 0) -> str:
         """The commit, uncommitted changes, and what is newer than the ``runs``: commits and ``code`` files."""
-        commit = git("rev-parse", "HEAD", root=self.root)
+        commit = self.head()
         if commit is None:
             return "no git repository"
         changed = changed_files(root=self.root)
@@ -66,11 +69,15 @@ class Workspace:
 
     def _digest(self, path: str) -> Digest | None:
         place = self.root / path
-        return digest_path(place) if place.is_file() or place.is_dir() else None  # a pipe would block the reader
+        if not place.is_file() and not place.is_dir():  # a pipe would block the reader
+            return None
+        found = digest_path(place)
+        self.read |= {file.md5: place / name for name, file in (found.files or {"": found}).items()}
+        return found
 
     def _is_committed(self, path: str) -> bool:
         """True if HEAD has a file with these bytes at this path, or neither has one; true outside a repository."""
-        if git("rev-parse", "HEAD", root=self.root) is None:
+        if self.head() is None:
             return True
         return git("rev-parse", f"HEAD:./{path}", root=self.root) == git("hash-object", "--", path, root=self.root)
 
@@ -83,7 +90,7 @@ class Workspace:
 
     def _has_commit(self, commit: str) -> bool:
         """True if a commit belongs to the history of HEAD, a branch or a tag; true outside a repository."""
-        if git("rev-parse", "HEAD", root=self.root) is None:
+        if self.head() is None:
             return True
         is_before = git("merge-base", "--is-ancestor", commit, "HEAD", root=self.root) is not None
         return is_before or bool(git("for-each-ref", "--count=1", "--contains", commit, root=self.root))

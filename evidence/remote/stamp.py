@@ -10,7 +10,6 @@ from datetime import datetime
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
-from urllib.request import Request, urlopen
 
 from ground.io import DataError, TransientError, sha256_of
 
@@ -28,6 +27,8 @@ def stamped(content: bytes, url: str) -> bytes:
     """
     if not url.startswith(("http://", "https://")):
         raise DataError(f"{url}: not the address of a time-stamp authority; it begins with http:// or https://")
+    from urllib.request import Request, urlopen
+
     client = _client()
     asked = client.TimestampRequestBuilder().data(content).hash_algorithm(client.HashAlgorithm.SHA256).build()
     request = Request(url, asked.as_bytes(), {"Content-Type": "application/timestamp-query"})  # noqa: S310
@@ -58,10 +59,10 @@ def proven_time(stamp: bytes, content: bytes, roots: Sequence[Certificate], wher
 
 def certificates(files: Sequence[Path]) -> list[Certificate]:
     """The certificates (PEM) in files; raises ``DataError`` if one has none."""
-    from cryptography import x509
-
     found = []
     for file in files:
+        from cryptography import x509
+
         try:
             found += x509.load_pem_x509_certificates(file.read_bytes())
         except (OSError, ValueError) as error:

@@ -14,10 +14,11 @@ from typing import Any
 import pytest
 import yaml
 
+from evidence.audit import objects
 from evidence.dvc.stores import object_file
 from evidence.verbs.check import check
 from ground import progress
-from ground.hashing import digest_path
+from ground.hashing import digest_path, md5_of
 from ground.io import write_json
 from tests.evidence.small import (
     DATA,
@@ -210,6 +211,24 @@ def test_a_manifest_that_is_missing_or_broken_is_named(small: Path) -> None:
     write_json(file, [])
     assert any(line.startswith(f"error: {RAW}/manifest.json: not a manifest of sources: ") for line in found(small))
     assert not any("manifest" in line for line in found(small, DATA)), "this part has no sources"
+
+
+def test_objects_with_the_bytes_of_the_workspace_are_compared_and_not_hashed(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[Path] = []
+
+    def noted(path: Path) -> str:
+        hashed.append(path)
+        return md5_of(path)
+
+    monkeypatch.setattr(objects, "md5_of", noted)
+    assert found(small) == []
+    assert hashed != []
+    assert [path for path in hashed if path.suffix != ".dir"] == []
+    weights = object_file(small / ".dvc/cache", digest_path(small / MODEL).files["weights.txt"].md5)
+    weights.write_text("0.6\n")
+    assert any("not the one in its name" in line for line in found(small))
 
 
 def test_a_check_that_takes_long_shows_its_progress(
