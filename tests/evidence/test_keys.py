@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from evidence.__main__ import app
 from evidence.audit.trust import LIST, LIST_TYPE, change_list, trusted_keys
 from evidence.record.signing import KEY_FILE, TRUSTED, key_id, own_key, public_pem, sign
+from evidence.remote.guard import Guard
+from evidence.remote.publication import publish
 from evidence.verbs.check import Report, check
 from ground.io import DataError, write_json
 from tests.evidence import small as project
@@ -183,6 +185,33 @@ def test_a_key_of_the_list_cannot_sign_it(team: Team) -> None:
     (team.folder / "root.pem").write_bytes((team.folder / "runner.pem").read_bytes())
     with pytest.raises(DataError, match="a key of this list signed it"):
         team.report()
+
+
+def published(team: Team) -> None:
+    """The runner publishes its runs to the default remote."""
+    team.as_user("runner")
+    for path in (project.MODEL, project.RAW):
+        project.store(team.root, path, "storage")
+    config = team.root / ".dvc/config"
+    config.write_text("[core]\n    remote = storage\n" + config.read_text())
+    publish(team.root, "storage")
+    team.as_user("auditor")
+
+
+def test_nothing_is_taken_from_a_log_by_a_revoked_key(team: Team) -> None:
+    """An entry has no time, so it may be newer than the revocation."""
+    published(team)
+    assert Guard(team.root).entries != []
+    revoke_later(team)
+    assert team.errors() == []
+    with pytest.raises(DataError, match=r"is signed, but key runner is revoked since .*; publish again with another"):
+        Guard(team.root)
+
+
+def test_an_entry_that_names_a_run_after_the_revocation_is_found(team: Team) -> None:
+    published(team)
+    revoke(team)
+    assert any("names a run that ended later than its signature can be: key runner is" in e for e in team.errors())
 
 
 def test_with_a_root_no_other_key_counts(team: Team) -> None:
