@@ -20,6 +20,8 @@ from ground.remote import ENDPOINT
 from tests.flows.conftest import Project
 from tests.flows.watch import soon
 
+pytestmark = pytest.mark.usefixtures("warm_starts")
+
 
 @pytest.fixture(scope="module")
 def finished(make_project: Callable[[], Project]) -> Project:
