@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from evidence.record.signing import KEY_FILE, sign
+from evidence.audit.trust import change_list
+from evidence.record.signing import KEY_FILE, own_key, public_pem, sign
 from extras import unfinished
 from extras.unfinished import HOME, Copies, carried
 from flows.storage import REMOTE, opened, shared
@@ -111,6 +113,20 @@ def test_a_piece_with_other_bytes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"{key}: sha256 is .*, expected .*; it was changed in the remote"):
         fetched(other)
     assert not list((other.root / WORK).iterdir())
+
+
+def test_a_state_by_a_revoked_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = clone(tmp_path, "one"), clone(tmp_path, "other")
+    write(one, "journal.jsonl", "answer 1\n")
+    one.send(one.root / WORK, "label")
+    (tmp_path / "worker.pem").write_bytes(public_pem(own_key().public_key()))
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "root.pem"))
+    past = datetime(2026, 1, 1, tzinfo=UTC)
+    change_list(other.root, "worker", tmp_path / "worker.pem", {"from": past})
+    fetched(other)
+    change_list(other.root, "worker", None, {"revoked": {"at": past, "reason": "stolen"}})
+    with pytest.raises(DataError, match="not signed by a key that is trusted here"):
+        fetched(other)
 
 
 def test_a_state_of_someone_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
