@@ -1,4 +1,5 @@
 # make run    set up the environment, run the pipeline, print the results
+# make try    install only the core and score an example, within a minute
 # make test   run style checks, type checks and tests
 # make help   everything else
 #
@@ -31,16 +32,21 @@ PIP := $(BIN)/python -m pip $(PIP_OPTIONS)
 # uv installs a lock in seconds; if uv cannot reach pip's index, pip installs it in minutes.
 INDEX = $(addprefix --default-index ,$(or $(PIP_INDEX_URL),$(shell $(BIN)/python -m pip config get global.index-url 2>/dev/null)))
 LOCKED := --no-deps --require-hashes
-# $(call install,environment,lock,replace): uv and pip regard 2.13.0+cpu as version 2.13.0, so "replace" names a package
+# $(call fetch,environment,lock,replace): uv and pip regard 2.13.0+cpu as version 2.13.0, so "replace" names a package
 # to install again.
 # Modules are compiled at once, as pip does it. If a run compiles one while the disk is full, Python keeps a cut module.
 # A third of the code, that nothing or little of the project imports, is left out.
 UNUSED := /(tests|mypyc?|lexers|networkx|physics)/|torch/testing/_internal/|moto/(?!core|s3)[^/]+/|transformers/models/(?!auto|llama|mistral|qwen)
-install = { $(BIN)/uv pip install --quiet --python $(1)/bin/python $(INDEX) $(LOCKED) $(addprefix --reinstall-package ,$(3)) -r $(2) 2>/dev/null || \
-  { $(if $(3),$(1)/bin/python -m pip $(PIP_OPTIONS) uninstall --yes $(3);) $(1)/bin/python -m pip $(PIP_OPTIONS) install --no-compile $(LOCKED) -r $(2); }; } && \
-  { $(1)/bin/python -m compileall -qq -j 0 -x '$(UNUSED)' $(1)/lib/python3.11/site-packages || true; }
+fetch = $(BIN)/uv pip install --quiet --python $(1)/bin/python $(INDEX) $(LOCKED) $(addprefix --reinstall-package ,$(3)) -r $(2) 2>/dev/null || \
+  { $(if $(3),$(1)/bin/python -m pip $(PIP_OPTIONS) uninstall --yes $(3);) $(1)/bin/python -m pip $(PIP_OPTIONS) install --no-compile $(LOCKED) -r $(2); }
+install = { $(fetch); } && { $(1)/bin/python -m compileall -qq -j 0 -x '$(UNUSED)' $(1)/lib/python3.11/site-packages || true; }
 names = <(grep -oE '^[a-z0-9._-]+==' $(1) | grep -v ^torch= | sort)
+fetch_cpu_torch = $(BIN)/uv pip install --quiet --python $(BIN)/python \
+  $(if $(LINKS),--no-index --find-links $(LINKS),--default-index $(TORCH_INDEX)) $(LOCKED) -r infra/torch-cpu.lock 2>/dev/null || \
+  $(PIP) install --no-compile $(LOCKED) -r infra/torch-cpu.lock 2>/dev/null || \
+  $(PIP) install --no-compile $(LOCKED) --index-url $(TORCH_INDEX) -r infra/torch-cpu.lock
 STAMP := $(VENV)/.installed
+CORE_STAMP := $(VENV)/.installed-core
 DEV_STAMP := $(VENV)/.installed-dev
 CARD_UNUSED = if [ $(BUILD) = cpu ] && command -v nvidia-smi >/dev/null; then \
   echo "This machine has an NVIDIA card, but $(VENV) has PyTorch's CPU build. To use the card: make BUILD=cuda env"; fi
@@ -57,10 +63,13 @@ export PYTHONDONTWRITEBYTECODE :=
 export TOKENIZERS_PARALLELISM := false
 
 .DEFAULT_GOAL := help
-.PHONY: help env other-build vllm doctor gpu-day run world experiment results shape style test rehearse faults mutate team check lock deploy undeploy bench clean
+.PHONY: help try env other-build vllm doctor gpu-day run world experiment results shape style test rehearse faults mutate team check lock deploy undeploy bench clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | awk -F ':.*  ## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+try: $(if $(wildcard $(STAMP)),,$(CORE_STAMP))  ## install only the core and score an example, within a minute
+	@python -m pathfinder demo
 
 env: $(STAMP)  ## install the hash-locked requirements into .venv (BUILD=cuda: for an NVIDIA card)
 	@$(CARD_UNUSED)
@@ -79,13 +88,17 @@ $(BIN)/uv: infra/uv.lock | $(VENV)/bin/python
 	@$(PIP) install $(LOCKED) -r infra/uv.lock
 	@touch $@
 
+$(CORE_STAMP): infra/requirements-score.lock infra/torch-cpu.lock | $(BIN)/uv
+	@$(fetch_cpu_torch)
+	@$(call fetch,$(VENV),$<)
+	@touch $@
+
 other-build:
 	@if [ -n "$(INSTALLED)" ]; then echo "Replacing the $(INSTALLED) build of PyTorch in $(VENV) with the $(BUILD) build"; fi
 
 $(STAMP): infra/locks/$(BUILD).lock infra/torch-cpu.lock pyproject.toml $(if $(filter $(BUILD),$(INSTALLED)),,other-build) | $(BIN)/uv
 ifeq ($(BUILD),cpu)
-	@$(PIP) install --no-compile $(LOCKED) -r infra/torch-cpu.lock 2>/dev/null || \
-	  $(PIP) install --no-compile $(LOCKED) --index-url $(TORCH_INDEX) -r infra/torch-cpu.lock
+	@$(fetch_cpu_torch)
 ifeq ($(INSTALLED),cuda)
 	@$(BIN)/uv pip uninstall --quiet --python $(BIN)/python \
 	  $$(comm -13 $(call names,infra/locks/cpu.lock) $(call names,infra/locks/cuda.lock) | tr -d =)
@@ -175,8 +188,8 @@ lock: $(STAMP)  ## regenerate the lock files from infra/requirements*.in (UPGRAD
 	@$(COMPILE) $(UPGRADE) infra/requirements.in -o infra/locks/cuda.lock
 	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) -c <(grep -oE '^[a-z0-9._-]+==[^ ]+' infra/locks/cuda.lock | grep -v ^torch=) --no-emit-package torch \
 	  infra/requirements.in -o infra/locks/cpu.lock
-	@$(COMPILE) $(UPGRADE) $(CPU_TORCH) -c infra/locks/cpu.lock --no-emit-package torch \
-	  infra/requirements-dev.in -o infra/requirements-dev.lock
+	@for name in score dev; do $(COMPILE) $(UPGRADE) $(CPU_TORCH) -c infra/locks/cpu.lock --no-emit-package torch \
+	  infra/requirements-$$name.in -o infra/requirements-$$name.lock; done
 	@$(COMPILE) $(UPGRADE) infra/requirements-crate.in -o infra/requirements-crate.lock
 	@$(COMPILE) $(UPGRADE) infra/requirements-aws.in -o infra/requirements-aws.lock
 	@$(COMPILE) $(UPGRADE) -c <(cat infra/locks/cuda.lock infra/requirements-dev.lock | grep -oE '^[a-z0-9._-]+==[^ ]+' | grep -v ^torch= | sort -u) \

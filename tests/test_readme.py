@@ -80,6 +80,7 @@ def test_quick_commands_run_in_a_fresh_copy(copy: Path, command: str) -> None:
 WHOLE = {
     "make run": "the pipeline; .ci/run runs it in a clone",
     "make test": "this test run",
+    "make try": "tests/infra/test_makefile.py runs it on small wheels",
     "make BUILD=cuda env": "needs an NVIDIA card",
     "source .venv/bin/activate": "`run` puts the environment on the path",
     "pathfinder train examples/steps.jsonl --out my": "tests/test_train.py kills it and lets it resume",

@@ -40,11 +40,14 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the Makefile, small locks, and an environment that has only pip and uv."""
     folder = tmp_path_factory.mktemp("make")
     index, links = folder / "index", folder / "links"
-    main, dev = (wheels.wheel(index, name, "1", {f"{name}.py": ""}) for name in ("polars", "pytest"))
-    cuda = [main, torch(index, "2.13.0", "13.0"), wheels.wheel(index, "nvidia_cublas", "13", {"nvidia/cublas.py": ""})]
+    main, dev, core = (wheels.wheel(index, name, "1", {f"{name}.py": ""}) for name in ("polars", "pytest", "typer"))
+    blas = wheels.wheel(index, "nvidia_cublas", "13", {"nvidia/cublas.py": ""})
+    cuda = [main, torch(index, "2.13.0", "13.0"), blas, core]
     files = {
         "infra/torch-cpu.lock": wheels.lock([torch(links, "2.13.0+cpu", None)]),
-        "infra/locks/cpu.lock": wheels.lock([main]),
+        "infra/locks/cpu.lock": wheels.lock([main, core]),
+        "infra/requirements-score.lock": wheels.lock([core]),
+        "pathfinder.py": "import sys\nimport torch.version, typer\nprint(*sys.argv[1:], torch.version.__version__)\n",
         "infra/locks/cuda.lock": wheels.lock(cuda),
         "infra/requirements-dev.lock": wheels.lock([dev]),
         "infra/requirements-vllm.lock": wheels.lock([wheels.wheel(index, "vllm", "0.32.0", {"vllm.py": ""}), cuda[1]]),
@@ -93,8 +96,18 @@ def code(clone: Path) -> str:
     return (clone / SITE / "torch/version.py").read_text()
 
 
-CPU = {"polars-1", "torch-2.13.0+cpu"}
-CUDA = {"polars-1", "torch-2.13.0", "nvidia_cublas-13"}
+CPU = {"polars-1", "typer-1", "torch-2.13.0+cpu"}
+CUDA = {"polars-1", "typer-1", "torch-2.13.0", "nvidia_cublas-13"}
+
+
+def test_the_core_scores_before_the_rest_is_installed(clone: Path, make: Make) -> None:
+    assert make("try") == "demo 2.13.0+cpu\n"
+    assert installed(clone) == CPU - {"polars-1"}
+    make("env")
+    assert installed(clone) == CPU
+    (clone / ".venv/.installed-core").unlink()
+    make("try")  # with the whole environment
+    assert not (clone / ".venv/.installed-core").exists()
 
 
 def test_the_environment_ends_with_the_build_that_was_asked_for(clone: Path, make: Make) -> None:
