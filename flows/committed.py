@@ -6,20 +6,27 @@ can give different bytes (``pathfinder.core.kernels``). Then the run says where,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+import re
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.dvc.history import MAIN_LOCK, Locked, overlap, read_stages, stages_in
 from evidence.dvc.pipeline import read_pipeline
 from evidence.record.environment import git
+from evidence.record.reading import read_records
 from ground.io import write_text
 from ground.show import counted
 from pathfinder.reporting.finished import agreement
 
+EVIDENCE = Path("docs/evidence")
+"""Has PROFILE.tar.xz, the evidence of the committed results."""
 KEPT = Path(".pathfinder", MAIN_LOCK)
 """This run's lock, where ``--keep-lock`` puts the committed one back."""
 _NAMED = 4
+_OF_STAGE = re.compile(r"records/[^/]+/[0-9a-f]{64}\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +108,14 @@ def explain(root: Path, keep: bool = False) -> Iterator[str]:
 
 def _names(names: list[str]) -> str:
     return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+
+
+def earlier_seconds(root: Path, profile: str, names: Iterable[str]) -> dict[str, float]:
+    """The seconds of each stage in its newest record here or, if no stage has one, in the committed evidence."""
+    newest = {name: records[0].content for name in names if (records := read_records(root, name))}
+    bundle = root / EVIDENCE / f"{profile}.tar.xz"
+    if not newest and bundle.is_file():
+        with tarfile.open(bundle) as archive:
+            texts = [archive.extractfile(one) for one in archive if _OF_STAGE.fullmatch(one.name)]
+            newest = {content["stage"]: content for content in map(json.load, filter(None, texts))}
+    return {name: float(content["times"]["seconds"]) for name, content in newest.items() if "times" in content}

@@ -84,6 +84,12 @@ class Graph:
             sorter.done(*ready)
 
 
+def profile_of(root: Path) -> str:
+    """The profile that params.yaml names, or nothing."""
+    path = root / PARAMS_FILE
+    return str(read_yaml(path).get("profile") or "") if path.is_file() else ""
+
+
 def load_graph(root: Path) -> Graph:
     """Read ``root/dvc.yaml`` and the targets in ``root/params.yaml``; raises ``DataError`` if one is not valid.
 

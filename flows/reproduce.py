@@ -29,8 +29,9 @@ from evidence.record.environment import FLOW_RUN
 from evidence.remote.guard import Guard
 from evidence.remote.publication import Commit
 from flows import server, storage, wings
+from flows.committed import earlier_seconds
 from flows.dvc import Cancelled, Dvc
-from flows.graph import Graph, load_graph, missing_data, out_of_date
+from flows.graph import Graph, load_graph, missing_data, out_of_date, profile_of
 from flows.guard.endings import SETTLE_S, left_behind, server_needed, settle
 from flows.guard.lock import Hold, held
 from flows.parameters import Jobs, Targets
@@ -38,9 +39,7 @@ from flows.places import places
 from flows.tasks import Pushes, ended, publish_task, push_task, stage_task, with_retries
 from flows.terminal import Outcome, Terminal, flow_output, log_path
 from ground.io import PathfinderError
-from ground.settings import read_yaml
 from ground.text import plain_message
-from pathfinder.core.params import PARAMS_FILE
 from pathfinder.models import cards
 
 _AGAIN = "correct the cause and run again: finished stages are not repeated"
@@ -57,11 +56,10 @@ class StagesFailed(PathfinderError, RuntimeError):
 def run_name() -> str:
     """The name of a flow run: what started it, the profile, and what it runs."""
     parameters, started = flow_run.get_parameters(), deployment.get_name()
-    profile = read_yaml(Path(PARAMS_FILE)).get("profile", "") if Path(PARAMS_FILE).exists() else ""
     targets = list(parameters.get("targets") or ())
     what = ", ".join(targets[:3]) + (f" and {len(targets) - 3} more" if targets[3:] else "") or "all stages"
     options = ", ".join(option for option in ("force", "pull") if parameters.get(option))
-    words = (f"{started}:" if started else "", str(profile), what, f"({options})" if options else "")
+    words = (f"{started}:" if started else "", profile_of(Path()), what, f"({options})" if options else "")
     return " ".join(filter(None, words))
 
 
@@ -162,7 +160,7 @@ class Run:
             self.outcomes[name] = Outcome(name, "up to date", 0.0, self.graph.stages[name].all_outs)
         self.places.announce(sorted(self.selected - stale), "up to date")
         self.places.check(stale)
-        self.terminal.expect(len(stale))
+        self.terminal.expect(stale, earlier_seconds(self.root, profile_of(self.root), stale))
         ranks = self.graph.ranks()
         waiting = sorted(stale, key=lambda name: (-ranks[name], name))
         futures: dict[str, PrefectFuture[Any]] = {}

@@ -7,9 +7,10 @@ import json
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from rich.console import Console
@@ -58,8 +59,9 @@ class _Running:
 class Terminal:
     """Prints whole lines, so that the output of concurrent stages does not mix, and never interprets markup in them.
 
-    On a terminal each stage in ``running`` has one live line with its clock and its last output, and a last line counts
-    the stages. Elsewhere, and with ``is_verbose``, every line is printed.
+    On a terminal each stage in ``running`` has one live line with its clock and its last output, which stays when the
+    stage ends: often it is a figure. A last line counts the stages and, if earlier runs took known times, says how long
+    the rest will take. Elsewhere, and with ``is_verbose``, every line is printed.
     """
 
     is_verbose: ClassVar[bool] = False
@@ -74,7 +76,7 @@ class Terminal:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True, stderr=self.uses_stderr)
         self._running: dict[str, _Running] = {}
-        self._start, self._total, self._done = time.monotonic(), 0, 0
+        self.expect(())
         self._live: Live | None = None
         self._lock = threading.Lock()
 
@@ -83,9 +85,10 @@ class Terminal:
         """True if running stages have live lines."""
         return self._console.is_terminal and not self.is_verbose
 
-    def expect(self, total: int) -> None:
-        """Count ``total`` stages from now on."""
-        self._start, self._total, self._done = time.monotonic(), total, 0
+    def expect(self, names: Iterable[str], seconds: Mapping[str, float] = MappingProxyType({})) -> None:
+        """Count the stages ``names`` from now on; ``seconds`` has the times of each in an earlier run, or nothing."""
+        self._start, self._waiting, self._ended = time.monotonic(), set(names), set[str]()
+        self._seconds = dict(seconds) if self._waiting <= seconds.keys() else {}
 
     @contextlib.contextmanager
     def running(self, name: str) -> Iterator[None]:
@@ -101,8 +104,9 @@ class Terminal:
                 self._live.start()
         try:
             yield
-            self._done += 1
-            self._console.print(_prefixed(name, f"{time.monotonic() - started:.1f} s"))
+            self._ended.add(name)
+            line = self._running[name].line
+            self._console.print(_prefixed(name, f"{time.monotonic() - started:.1f} s{line and f': {line}'}"))
         finally:
             with self._lock:
                 del self._running[name]
@@ -143,8 +147,19 @@ class Terminal:
         table.expand = True
         for name, stage in list(self._running.items()):
             table.add_row(Text(name, _colour(name)), _clock(now - stage.start), Text(stage.line))
-        table.add_row(Text("total"), _clock(now - self._start), Text(f"{self._done} of {self._total} stages"))
+        stages = f"{len(self._ended)} of {len(self._waiting)} stages"
+        left = self._left_s(now)
+        rest = "" if left is None else f", about {_clock(left)} left"
+        table.add_row(Text("total"), _clock(now - self._start), Text(stages + rest))
         return table
+
+    def _left_s(self, now: float) -> float | None:
+        """The seconds to the end: as long per second of earlier stages as until now, which must be a twentieth."""
+        done = sum(self._seconds.get(name, 0.0) for name in self._ended) + sum(
+            min(now - stage.start, self._seconds.get(name, 0.0)) for name, stage in list(self._running.items())
+        )
+        whole = sum(self._seconds[name] for name in self._waiting & self._seconds.keys())
+        return (now - self._start) * (whole - done) / done if done > whole / 20 else None
 
     def where(self, root: Path) -> None:
         """Print the paths of the results."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
+import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import yaml
 from evidence.dvc import lock
 from evidence.dvc.pipeline import read_pipeline
 from flows import committed
+from ground.io import write_bytes
 from tests.support.miniature import GIT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -186,3 +189,19 @@ def test_the_committed_lock_can_be_kept(project: Path) -> None:
         ["git", "-C", str(project), "status", "--porcelain", "dvc.lock"], capture_output=True, check=True
     )
     assert status.stdout == b""
+
+
+def test_the_times_of_stages_come_from_their_records_or_the_committed_evidence(tmp_path: Path) -> None:
+    shipped = ROOT / "docs/evidence/quickstart.tar.xz"
+    (tmp_path / "docs/evidence").mkdir(parents=True)
+    (tmp_path / "docs/evidence/quickstart.tar.xz").write_bytes(shipped.read_bytes())
+    assert committed.earlier_seconds(tmp_path, "paper", ["label"]) == {}
+    found = committed.earlier_seconds(tmp_path, "quickstart", ["label"])
+    assert found.keys() == read_pipeline(ROOT).keys()
+    assert min(found.values()) > 0.1
+    with tarfile.open(shipped) as archive:
+        name = next(name for name in archive.getnames() if re.fullmatch(r"records/label/\w+\.json", name))
+        record = archive.extractfile(name)
+        assert record is not None
+        write_bytes(tmp_path / name.replace("records", ".pathfinder/lineage"), record.read())
+    assert committed.earlier_seconds(tmp_path, "paper", ["label", "train@full"]) == {"label": found["label"]}

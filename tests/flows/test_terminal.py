@@ -92,7 +92,7 @@ def plain(text: str) -> str:
 
 def test_a_running_stage_has_one_live_line_and_only_bad_lines_stay() -> None:
     buffer, terminal = on_terminal()
-    terminal.expect(3)
+    terminal.expect(["prepare", "train@full", "report"])
     with terminal.running("train@full"):
         terminal.print("train@full", "step 1\x1b[2J")
         terminal.print("train@full", "step 2")
@@ -109,8 +109,35 @@ def test_a_running_stage_has_one_live_line_and_only_bad_lines_stay() -> None:
     assert "\x1b[2J" not in buffer.getvalue(), "no text may control the terminal"
     assert kept.count("[storage] one line") == kept.count("[train@full] broken") == kept.count("afterwards") == 1
     assert "step 1" not in kept
-    assert re.search(r"\[train@full\] \d\.\d s", kept)
+    assert re.search(r"\[train@full\] \d\.\d s: step 2", kept), "often a figure"
     assert buffer.getvalue().rstrip().endswith("afterwards")
+
+
+def test_the_time_left_follows_from_earlier_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("flows.terminal.time.monotonic", lambda: clock[0])
+    _, terminal = on_terminal()
+
+    def total() -> str:
+        grid = Console(width=80, file=io.StringIO(), record=True)
+        grid.print(terminal._lines())
+        return grid.export_text().splitlines()[-1].split(maxsplit=2)[-1].strip()
+
+    seconds = {"a": 10.0, "b": 20.0, "c": 70.0}
+    terminal.expect(["a", "b", "c"], seconds)
+    assert total() == "0 of 3 stages"
+    with terminal.running("a"):
+        clock[0] = 20.0  # twice as long as before
+    with terminal.running("b"):
+        assert total() == "1 of 3 stages, about 3:00 left"
+        clock[0] = 40.0
+        assert total() == "1 of 3 stages, about 1:33 left"
+        clock[0] = 90.0
+        assert total() == "1 of 3 stages, about 3:30 left"
+    terminal.expect(["a", "d"], seconds)
+    with terminal.running("a"):
+        clock[0] += 9.0
+        assert total() == "0 of 2 stages", "d never ran"
 
 
 def test_a_stage_that_fails_leaves_no_live_line_behind() -> None:

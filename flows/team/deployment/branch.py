@@ -9,9 +9,9 @@ from pathlib import Path
 
 from evidence.dvc.history import read_lock
 from evidence.dvc.pipeline import leaves, read_pipeline
+from flows.graph import profile_of
 from flows.team.deployment import git
 from ground.io import DataError, TransientError, read_json
-from ground.settings import read_yaml
 
 SHORT = 8
 """The digits of a commit in the name of a run branch."""
@@ -125,8 +125,7 @@ def summary_files(root: Path) -> list[str]:
 
 def summary_lines(root: Path) -> list[str]:
     """A subject, and one line for each number of the metrics."""
-    profile = read_yaml(root / "params.yaml").get("profile", "")
-    lines = [f"Run {profile or 'the pipeline'}: {len(read_lock(root))} stages are current"]
+    lines = [f"Run {profile_of(root) or 'the pipeline'}: {len(read_lock(root))} stages are current"]
     for path in summary_files(root):
         found = leaves(read_json(root / path)) if (root / path).is_file() else ()
         lines += [f"{name} {value:.6g}" for name, value in found if isinstance(value, (int, float))]

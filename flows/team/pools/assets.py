@@ -25,11 +25,9 @@ from evidence.dvc.history import MAIN_LOCK, Locked, overlap, read_stages
 from evidence.dvc.lock import dvc_lock
 from evidence.dvc.stores import object_key
 from evidence.record.identity import is_code
-from flows.graph import Graph
+from flows.graph import Graph, profile_of
 from flows.storage import absolute
 from ground.io import PathfinderError
-from ground.settings import read_yaml
-from pathfinder.core.params import PARAMS_FILE
 
 KEY = "dvc://pathfinder-prm/"
 """The beginning of an asset's key; the path in the project follows."""
@@ -44,8 +42,7 @@ class Assets:
         self._root, self._graph = root, graph
         place = absolute(root, address.removeprefix("file://"))
         self._remote = place.rstrip("/") if "://" in place else Path(place).as_uri()
-        profile = read_yaml(root / PARAMS_FILE).get("profile") if (root / PARAMS_FILE).is_file() else None
-        self._always = {"profile": profile} if profile else {}
+        self._always = {"profile": profile} if (profile := profile_of(root)) else {}
 
     def emit(self, names: Iterable[str], state: str) -> None:
         """Emit one event per output of the stages ``names``, whose outputs are current because of ``state``.

@@ -12,10 +12,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from evidence.record.identity import LOCKS
+from flows.graph import profile_of
 from flows.places import Count, Retries
 from ground.io import DataError
-from ground.settings import Section, read_settings, read_yaml
-from pathfinder.core.params import PARAMS_FILE
+from ground.settings import Section, read_settings
 
 FILE = Path("infra/resources.yaml")
 HERE = "here"
@@ -102,7 +102,7 @@ def needs(root: Path, stages: Iterable[str]) -> dict[str, Needs]:
     for line in lines:
         for column in _TIMES:
             _seconds(line, column)
-    profile = str(read_yaml(root / PARAMS_FILE).get("profile", "")) if (root / PARAMS_FILE).exists() else ""
+    profile = profile_of(root)
     return {name: _merged([line for line in lines if line.matches(name, profile)]) for name in stages}
 
 
