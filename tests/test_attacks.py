@@ -141,7 +141,10 @@ def test_a_small_file_that_decompresses_without_end_is_refused(tmp_path: Path, m
 
 @pytest.mark.parametrize(
     ("first", "other", "message"),
-    [("[x, x]", "[%s]", "Extra inputs are not permitted"), ("{x: 1}", "{<<: [%s]}", "too many keys merged")],
+    [
+        ("[x, x]", "[%s]", "Extra inputs are not permitted"),
+        ("{x: 1}", "{<<: [%s]}", "too many keys merged|Extra inputs"),
+    ],  # PyYAML 6.0.4 merges a key once
     ids=["lists", "merges"],
 )
 def test_aliases_of_yaml_that_multiply_are_refused_at_once(
@@ -186,14 +189,15 @@ def test_no_archive_is_unpacked() -> None:
     paths = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
     assert len(paths) > 200
     found = [path for path in paths if unpacking.search(path.read_text(encoding="utf-8"))]
-    files = ("evidence/verbs/bundle.py", "infra/release.py", "pathfinder/core/containers.py")
+    files = ("evidence/verbs/bundle.py", "flows/committed.py", "infra/release.py", "pathfinder/core/containers.py")
     assert sorted(found) == [ROOT / name for name in files]
-    written, released, read = (
+    written, measured, released, read = (
         re.findall(r"(?:tarfile|zipfile|unpack_archive|extract)\w*\.?\w*\(.*", path.read_text(encoding="utf-8"))
         for path in sorted(found)
     )
     assert {call.partition("(")[0] for call in written} == {"tarfile.open", "tarfile.TarInfo"}
     assert [call for call in written if "open(" in call and 'mode="w"' not in call] == []
+    assert {call.partition("(")[0] for call in measured} == {"tarfile.open", "extractfile"}
     assert {call.partition("(")[0] for call in released} == {"tarfile.open", "zipfile.ZipFile", "extractfile"}
     assert {call.partition("(")[0] for call in read} == {"zipfile.ZipFile", "zipfile.BadZipFile"}
 

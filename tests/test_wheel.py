@@ -46,7 +46,9 @@ def test_the_metadata_has_the_limits_of_the_requirement_files(wheel: zipfile.Zip
     assert all(
         version in SpecifierSet(found["Requires-Python"]) for version in ("3.11.0", "3.12.1", "3.13.0", "3.14.0")
     )
-    assert sorted(found.get_all("Provides-Extra", [])) == ["bench", "evidence", "pipeline", "score", "serve", "train"]
+    assert sorted(found.get_all("Provides-Extra", [])) == [
+        *("bench", "evidence", "pipeline", "score", "serve", "stamp", "train")
+    ]
     wanted: dict[str, set[str]] = {}
     for text in found.get_all("Requires-Dist", []):
         one = Requirement(text)
@@ -54,7 +56,7 @@ def test_the_metadata_has_the_limits_of_the_requirement_files(wheel: zipfile.Zip
         one.marker = None
         wanted.setdefault(extra, set()).add(str(one))
     files = {"": [CORE], "pipeline": ["requirements.in"]}
-    files |= {extra: [f"requirements-{extra}.in"] for extra in ("bench", "evidence", "serve", "train")}
+    files |= {extra: [f"requirements-{extra}.in"] for extra in ("bench", "evidence", "serve", "stamp", "train")}
     files["score"] = [*files["bench"], *files["serve"]]
     assert wanted == {extra: {str(one) for file in of for one in requirements(file)} for extra, of in files.items()}
 

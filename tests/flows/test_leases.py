@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,7 @@ import pytest
 from evidence.dvc.history import Locked
 from evidence.record.signing import KEY_FILE
 from evidence.remote.lease import HOME, Lease, Terms
-from flows import storage
+from flows import processes, storage
 from flows.dvc import Dvc
 from flows.team.pools.leases import Leases
 from flows.team.pools.table import Needs
@@ -86,6 +86,7 @@ class Team:
     folder: Path
     remote: str
     environment: Mapping[str, str]
+    asked: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def clone(self, name: str) -> Path:
         """A clone in which the stage waits for the file ``go``."""
@@ -94,7 +95,7 @@ class Team:
 
     def ask(self, clone: Path, pool: str = "here", **more: str) -> subprocess.Popen[str]:
         """Ask for the stage in a clone."""
-        return warm.Popen(
+        process = warm.Popen(
             [sys.executable, "-c", RUN, pool],
             cwd=clone,
             env={**self.environment, "PYTHONPATH": str(ROOT), storage.REMOTE: self.remote, **more},
@@ -103,6 +104,8 @@ class Team:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+        self.asked.append(process)
+        return process
 
 
 def ended(process: subprocess.Popen[str]) -> str:
@@ -136,7 +139,7 @@ def team(
     places: dict[str, Mapping[str, str]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> Team:
+) -> Iterator[Team]:
     kind: str = request.param
     for name, value in {**places[kind], KEY_FILE: str(tmp_path / "signing.pem")}.items():
         monkeypatch.setenv(name, value)
@@ -152,7 +155,9 @@ def team(
     git(project, "init", "-q", "-b", "main")
     git(project, "add", ".")
     git(project, "commit", "-qm", "A small project")
-    return Team(tmp_path, remote, {**os.environ, **warm.inherited()})
+    team = Team(tmp_path, remote, {**os.environ, **warm.inherited()})
+    yield team
+    processes.end([process.pid for process in team.asked if process.poll() is None])  # of a test that failed
 
 
 @pytest.mark.parametrize("team", ["s3", "folder"], indirect=True)
