@@ -149,17 +149,17 @@ class Terminal:
             table.add_row(Text(name, _colour(name)), _clock(now - stage.start), Text(stage.line))
         stages = f"{len(self._ended)} of {len(self._waiting)} stages"
         left = self._left_s(now)
-        rest = "" if left is None else f", about {_clock(left)} left"
+        rest = f", about {_clock(left)} left" if left >= 1 else ""
         table.add_row(Text("total"), _clock(now - self._start), Text(stages + rest))
         return table
 
-    def _left_s(self, now: float) -> float | None:
-        """The seconds to the end: as long per second of earlier stages as until now, which must be a twentieth."""
+    def _left_s(self, now: float) -> float:
+        """The seconds to the end: as long per second of earlier stages as until now; 0 before a twentieth is done."""
         done = sum(self._seconds.get(name, 0.0) for name in self._ended) + sum(
             min(now - stage.start, self._seconds.get(name, 0.0)) for name, stage in list(self._running.items())
         )
         whole = sum(self._seconds[name] for name in self._waiting & self._seconds.keys())
-        return (now - self._start) * (whole - done) / done if done > whole / 20 else None
+        return (now - self._start) * (whole - done) / done if done > whole / 20 else 0.0
 
     def where(self, root: Path) -> None:
         """Print the paths of the results."""

@@ -134,6 +134,9 @@ def test_the_time_left_follows_from_earlier_runs(monkeypatch: pytest.MonkeyPatch
         assert total() == "1 of 3 stages, about 1:33 left"
         clock[0] = 90.0
         assert total() == "1 of 3 stages, about 3:30 left"
+    with terminal.running("c"):
+        clock[0] = 300.0  # longer than before: nobody knows
+        assert total() == "2 of 3 stages"
     terminal.expect(["a", "d"], seconds)
     with terminal.running("a"):
         clock[0] += 9.0
