@@ -118,11 +118,14 @@ class Guard:
                 )
         if entries := self.published.entries:
             newest = entries[-1]
-            loss = self.keys.revoked(newest.signers)
-            if not newest.signers or loss:
+            if loss := self.keys.revoked(newest.signers):
+                raise DataError(
+                    f"remote {self.remote.name}: {loss}, and it signed the newest entry of the log; nothing is taken "
+                    "from the remote. Publish again with a key that is valid"
+                )
+            if not newest.signers:
                 key = newest.manifest.key
                 told = f"is signed by key {key}, which is not trusted here" if key else "is not signed"
-                told = f"is signed, but {loss}; publish again with another key" if loss else told
                 raise DataError(
                     f"remote {self.remote.name}: the newest entry of its log {told}; nothing is taken from it. Compare "
                     f"{FOLDER}/keys/ in the remote with what the runner says its key is, and name the key with "

@@ -204,7 +204,10 @@ def test_nothing_is_taken_from_a_log_by_a_revoked_key(team: Team) -> None:
     assert Guard(team.root).entries != []
     revoke_later(team)
     assert team.errors() == []
-    with pytest.raises(DataError, match=r"is signed, but key runner is revoked since .*; publish again with another"):
+    message = (
+        r"key runner is revoked since .*, and it signed the newest entry .* Publish again with a key that is valid"
+    )
+    with pytest.raises(DataError, match=message):
         Guard(team.root)
 
 
