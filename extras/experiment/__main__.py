@@ -9,7 +9,9 @@ from __future__ import annotations
 import multiprocessing
 import subprocess
 import tempfile
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -75,6 +77,7 @@ def base(name: str) -> None:
 def run(
     block: str,
     jobs: Annotated[int, typer.Option(help="Processes, each on one core.")] = 2,
+    stack: Annotated[int, typer.Option(help="Train and score so many seeds together on a GPU; 0: on the cores.")] = 0,
     commit: Annotated[bool, typer.Option("--commit", help="Commit the figures of each cell when it ends.")] = False,
 ) -> None:
     """Measure the cells of a block that are missing or have different inputs now; each is stored when it ends."""
@@ -86,13 +89,46 @@ def run(
         ProcessPoolExecutor(jobs, mp_context=spawn) as pool,
     ):
         progress.resume(len(cells) - len(waiting))
-        for done in as_completed([pool.submit(measure, path, cell) for path, cell in waiting.items()]):
+        for done in as_completed(_stacked(pool, waiting, stack) if stack else _apart(pool, waiting)):
             path = done.result()
             if commit:
                 subprocess.run(["git", "add", "--", str(path)], check=True)
                 message = f"Add the figures of {path.stem}"
                 subprocess.run(["git", "commit", "--quiet", "--message", message, "--", str(path)], check=True)
             progress.advance(note=path.stem)
+
+
+def _apart(pool: ProcessPoolExecutor, waiting: Mapping[Path, Cell]) -> list[Future[Path]]:
+    return [pool.submit(measure, path, cell) for path, cell in waiting.items()]
+
+
+def _stacked(pool: ProcessPoolExecutor, waiting: Mapping[Path, Cell], stack: int) -> list[Future[Path]]:
+    """Train and score on the GPU, cells that differ only in their seed together; the pool makes the figures."""
+    from extras.experiment.stacked import scored
+
+    paths = {cell: path for path, cell in waiting.items()}
+    submitted = []
+    for cells in stacks(waiting.values(), stack):
+        for cell, margins, seconds in scored(laboratory(), cells, "cuda"):
+            submitted.append(pool.submit(figures, paths[cell], cell, margins, seconds))
+    return submitted
+
+
+def stacks(cells: Iterable[Cell], most: int) -> list[list[Cell]]:
+    """The cells in lists of at most ``most`` that differ only in their seed, the smallest seeds first."""
+    alike: dict[Cell, list[Cell]] = {}
+    for cell in cells:
+        alike.setdefault(replace(cell, seed=0), []).append(cell)
+    parts = [mine[first : first + most] for mine in alike.values() for first in range(0, len(mine), most)]
+    return sorted(parts, key=lambda part: part[0].seed)
+
+
+def figures(path: Path, cell: Cell, margins: Any, seconds: Mapping[str, float]) -> Path:
+    """Write the figures of a cell that was scored in a stack."""
+    from extras.experiment.stacked import scores_of
+
+    write_json(path, laboratory().figures(cell, scores_of(laboratory(), cell, margins), seconds, "GPU"))
+    return path
 
 
 @app.command("cell")

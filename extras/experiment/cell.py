@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,15 +18,17 @@ from extras.experiment.bases import BASES
 from extras.experiment.figures import Judged, by_reading_of, prmbench_of, read_judged
 from extras.experiment.material import MATERIAL
 from extras.experiment.plan import Cell, Plan
+from extras.experiment.stacked import Exam
 from ground.io import digest_of, read_parquet, sha256_file
 from pathfinder.benchmarks.readers import PRMBenchItem, read_prmbench
 from pathfinder.core.labels import HUMAN
 from pathfinder.core.mixes import take
+from pathfinder.core.params import Train
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.readings import readings_of
 from pathfinder.core.records import TREES
 from pathfinder.core.runs import parse_run
-from pathfinder.core.steps import Solution
+from pathfinder.core.steps import Solution, StepScore
 from pathfinder.models import tokens
 from pathfinder.models.folders import open_model
 from pathfinder.prm.scoring import Scorer
@@ -92,7 +95,15 @@ class Laboratory:
             trained = self.train(cell, Path(folder))
             after_training = time.process_time()
             scorer = Scorer(open_model(trained), dtype="float32", token_budget=_TOKENS, where="cpu")
-            dev, test, steps = map(scorer.score, self._solutions)
+            scores = [scorer.score(solutions) for solutions in self.solutions]
+        seconds = {"train": after_training - started, "evaluate": time.process_time() - after_training}
+        return self.figures(cell, scores, seconds, torch.backends.cpu.get_cpu_capability())
+
+    def figures(
+        self, cell: Cell, scores: Sequence[list[list[StepScore]]], seconds: Mapping[str, float], processor: str
+    ) -> dict[str, Any]:
+        """The figures of a cell from the scores of ``solutions``."""
+        dev, test, steps = scores
         readings: list[str] = [name for name in ("soundness", "quality") if name in readings_of(VARIANTS[cell.variant])]
         found = {name: by_reading_of(self.dev, dev, self.test, test, name) for name in readings}
         thresholds = {name: float(figures["threshold"]) for name, figures in found.items()}
@@ -101,12 +112,9 @@ class Laboratory:
             "identity": self.identity(cell),
             "processbench": found,
             "prmbench": prmbench_of(self.prmbench, steps, thresholds),
-            "seconds": {
-                "train": round(after_training - started, 1),
-                "evaluate": round(time.process_time() - after_training, 1),
-            },
+            "seconds": {name: round(value, 1) for name, value in seconds.items()},
             "machine": {
-                "processor": torch.backends.cpu.get_cpu_capability(),
+                "processor": processor,
                 "torch": torch.__version__,
                 "transformers": transformers.__version__,
                 "python": platform.python_version(),
@@ -114,18 +122,44 @@ class Laboratory:
         }
 
     @cached_property
-    def _solutions(self) -> tuple[list[Solution], list[Solution], list[Solution]]:
+    def solutions(self) -> tuple[list[Solution], list[Solution], list[Solution]]:
+        """The solutions to score: of ``dev``, ``test`` and ``prmbench``."""
         return (
             [judged.solution for judged in self.dev],
             [judged.solution for judged in self.test],
             [Solution(item.idx, item.problem, item.steps) for item in self.prmbench],
         )
 
+    def prompter(self, cell: Cell) -> Prompter:
+        """The prompter of a cell's variant. The base models of a plan have one tokenizer."""
+        if cell.variant not in self._prompters:
+            tokenizer = tokens.load_tokenizer(self.bases / cell.base)
+            self._prompters[cell.variant] = Prompter(tokenizer, VARIANTS[cell.variant])
+        return self._prompters[cell.variant]
+
+    @cached_property
+    def _prompters(self) -> dict[str, Prompter]:
+        return {}
+
+    def exam(self, cell: Cell) -> Exam:
+        """The trees of all solutions for a cell's variant."""
+        if cell.variant not in self._exams:
+            solutions = [solution for part in self.solutions for solution in part]
+            self._exams[cell.variant] = Exam.of(self.prompter(cell), solutions)
+        return self._exams[cell.variant]
+
+    @cached_property
+    def _exams(self) -> dict[str, Exam]:
+        return {}
+
+    def settings(self, cell: Cell) -> Train:
+        """The settings of a cell's training."""
+        return self.plan.train.model_copy(update={"seed": self.plan.train.seed + cell.seed - 1})
+
     def train(self, cell: Cell, folder: Path) -> Path:
         """Train the model of a cell and save it in ``folder``; the path of the model."""
         torch.set_num_threads(1)  # a fixed order of sums
-        base = self.bases / cell.base
-        settings = self.plan.train.model_copy(update={"seed": self.plan.train.seed + cell.seed - 1})
+        base, settings = self.bases / cell.base, self.settings(cell)
         tokenizer = tokens.load_tokenizer(base)
         prompter = Prompter(tokenizer, VARIANTS[cell.variant])
         examples = self.examples(cell, prompter)

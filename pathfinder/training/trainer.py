@@ -98,7 +98,7 @@ def fit(
         if progress is not None:
             progress.resume(len(rows))
         for step in range(len(rows) + 1, len(plan) + 1):
-            rate = settings.learning_rate * _share_of_rate(settings, step - 1, len(plan))
+            rate = settings.learning_rate * share_of_rate(settings, step - 1, len(plan))
             figures = loop.backward(step, [examples[i] for i in plan[step - 1]])
             norm = _clipped_norm(model, settings.max_grad_norm, step)
             optimiser.step(rate)
@@ -118,7 +118,7 @@ def fit(
     return Fitted(rows, model, loop.gathered if loop.is_sharded else None, throughput)
 
 
-def _share_of_rate(settings: Train, step: int, steps: int) -> float:
+def share_of_rate(settings: Train, step: int, steps: int) -> float:
     """The learning rate of step ``step``, from 0, as a share of the largest: a linear warm-up, then the schedule."""
     warm = math.ceil(settings.warmup_ratio * steps)
     if step < warm:

@@ -1,0 +1,301 @@
+"""Cells that differ only in their seed, trained and scored together: their weights are stacked in one tensor each.
+
+A cell's model is so small that a GPU waits for its kernels. One pass over a stack of models takes hardly longer than a
+pass of one model. Plan, objective, optimiser and trees are those of ``pathfinder.training`` and ``pathfinder.tree``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from extras.experiment.plan import Cell
+from ground.progress import Progress
+from pathfinder.core.params import Train
+from pathfinder.core.steps import Solution, StepScore
+from pathfinder.models.architectures import Shape
+from pathfinder.models.decoder import load_decoder
+from pathfinder.models.folders import open_model
+from pathfinder.prm.steps import queries_of, step_score
+from pathfinder.training.adamw import AdamW
+from pathfinder.training.examples import Example
+from pathfinder.training.trainer import plan_of, share_of_rate
+from pathfinder.tree.passes import Place, Prompter
+from pathfinder.tree.tree import Tree
+
+if TYPE_CHECKING:
+    from extras.experiment.cell import Laboratory
+
+Numbers = npt.NDArray[np.int64]
+_PARTS = 32
+"""Rows of the trees to score that one pass of all models reads."""
+_LAYER = "model.layers.{}."
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Trees packed in rows of equal length; int64 (..., rows, length). Slots without a token see only themselves."""
+
+    ids: Tensor
+    depth: Tensor
+    end: Tensor
+    """The end of each slot's subtree within its row."""
+
+    def __getitem__(self, key: Any) -> Rows:
+        return Rows(self.ids[key], self.depth[key], self.end[key])
+
+    def to(self, device: torch.device | str) -> Rows:
+        """The rows on a device."""
+        return Rows(self.ids.to(device), self.depth.to(device), self.end.to(device))
+
+    def visible(self) -> Tensor:
+        """Which slot (second last dimension) sees which: bool (..., rows, length, length)."""
+        at = torch.arange(self.ids.shape[-1], device=self.ids.device)
+        return (at[None, :] <= at[:, None]) & (at[:, None] < self.end[..., None, :])
+
+
+def _length(trees: Sequence[Tree]) -> int:
+    """The length of rows for the trees, a multiple of 16, which the kernels of attention like."""
+    return -(-max(len(tree) for tree in trees) // 16) * 16
+
+
+def place(sizes: Sequence[int], length: int) -> tuple[Numbers, int]:
+    """The first slot of each tree in rows of ``length`` slots, int64 (trees,), and the number of rows."""
+    free: list[int] = []
+    starts = np.zeros(len(sizes), dtype=np.int64)
+    for item in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+        row = next((row for row, left in enumerate(free[-64:], max(0, len(free) - 64)) if left >= sizes[item]), -1)
+        if row < 0:
+            row = len(free)
+            free.append(length)
+        starts[item] = row * length + length - free[row]
+        free[row] -= sizes[item]
+    return starts, len(free)
+
+
+def fill(trees: Sequence[Tree], starts: Numbers, rows: int, length: int) -> npt.NDArray[np.int64]:
+    """``ids``, ``depth`` and ``end`` of the rows: int64 (3, rows, length)."""
+    flat = np.zeros((3, rows * length), dtype=np.int64)
+    flat[2] = np.arange(rows * length) % length + 1
+    for tree, start in zip(trees, starts.tolist(), strict=True):
+        flat[:, start : start + len(tree)] = tree.ids, tree.depth, tree.end + start % length
+    return flat.reshape(3, rows, length)
+
+
+class Stack(nn.Module):
+    """Copies of a decoder, one per seed, whose weights have a first dimension of seeds."""
+
+    def __init__(self, network: Any, seeds: int) -> None:
+        super().__init__()
+        self.shape: Shape = network.shape
+        self.epsilon = network.model.norm.variance_epsilon
+        self.frequencies = network.model.rotary_emb.inv_freq
+        self.names = [name for name, _ in network.named_parameters()]
+        for name, weight in network.named_parameters():
+            stacked = weight.detach()[None].repeat(seeds, *(1 for _ in weight.shape))
+            self.register_parameter(name.replace(".", "/"), nn.Parameter(stacked))
+
+    def weight(self, name: str) -> Tensor:
+        """The stacked weights with a name of the decoder."""
+        return self.get_parameter(name.replace(".", "/"))
+
+    def weights_of(self, seed: int) -> dict[str, Tensor]:
+        """The weights of one model, on the CPU."""
+        return {name: self.weight(name)[seed].detach().cpu() for name in self.names}
+
+    def head(self) -> Tensor:
+        """The matrix of the logits, (seeds, vocabulary, hidden)."""
+        return self.weight("model.embed_tokens.weight" if self.shape.tied else "lm_head.weight")
+
+    def forward(self, rows: Rows, reads: Tensor) -> Tensor:
+        """The normed final states (seeds, reads, hidden) at the slots ``reads``, int64 (seeds, reads).
+
+        ``rows`` has a first dimension of seeds.
+        """
+        seeds, count, length = rows.ids.shape
+        is_grouped = self.shape.query_width != self.shape.key_width
+        embedding = self.weight("model.embed_tokens.weight")
+        base = torch.arange(seeds, device=rows.ids.device)[:, None] * embedding.shape[1]
+        hidden = functional.embedding(rows.ids.reshape(seeds, -1) + base, embedding.flatten(0, 1))
+        angles = rows.depth.reshape(seeds * count, 1, length, 1).float() * self.frequencies.to(hidden.device)
+        turn, mask = (angles.cos(), angles.sin()), rows.visible().view(seeds * count, 1, length, length)
+        for number in range(self.shape.layers):
+            name = _LAYER.format(number)
+            normed = self._norm(f"{name}input_layernorm", hidden)
+            query, key, value = (
+                self._linear(f"{name}self_attn.{part}_proj", normed)
+                .view(seeds * count, length, -1, self.shape.head_width)
+                .transpose(1, 2)
+                for part in "qkv"
+            )
+            attended = functional.scaled_dot_product_attention(
+                _turned(query, turn),
+                _turned(key, turn),
+                value,
+                attn_mask=mask,
+                enable_gqa=is_grouped,
+            )
+            attended = attended.transpose(1, 2).reshape(seeds, count * length, -1)
+            hidden = hidden + self._linear(f"{name}self_attn.o_proj", attended)
+            normed = self._norm(f"{name}post_attention_layernorm", hidden)
+            gate = functional.silu(self._linear(f"{name}mlp.gate_proj", normed))
+            up = self._linear(f"{name}mlp.up_proj", normed)
+            hidden = hidden + self._linear(f"{name}mlp.down_proj", gate * up)
+        chosen = hidden.gather(1, reads[..., None].expand(-1, -1, hidden.shape[-1]))
+        return self._norm("model.norm", chosen)
+
+    def _linear(self, name: str, hidden: Tensor) -> Tensor:
+        weight = self.weight(f"{name}.weight").transpose(1, 2)
+        if f"{name}.bias" in self.names:
+            return torch.baddbmm(self.weight(f"{name}.bias")[:, None], hidden, weight)
+        return torch.bmm(hidden, weight)
+
+    def _norm(self, name: str, hidden: Tensor) -> Tensor:
+        scaled = hidden * torch.rsqrt(hidden.square().mean(-1, keepdim=True) + self.epsilon)
+        return self.weight(f"{name}.weight")[:, None] * scaled
+
+
+def _turned(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+    cosine, sine = turn
+    left, right = x.chunk(2, dim=-1)
+    return torch.cat([left * cosine - right * sine, right * cosine + left * sine], dim=-1)
+
+
+def train(
+    network: Any, prompter: Prompter, examples: Sequence[Example], settings: Train, seeds: Sequence[int], device: str
+) -> Stack:
+    """Train a copy of ``network`` for each of the ``seeds`` of ``settings``, as ``trainer.fit`` trains one."""
+    stack = Stack(network, len(seeds)).to(device)
+    optimiser = AdamW(stack, settings.weight_decay)
+    plans = [plan_of(examples, settings.model_copy(update={"seed": seed})) for seed in seeds]
+    length = _length([example.tree for example in examples])
+    with Progress(f"train {len(seeds)} seeds", len(plans[0]), "steps") as progress:
+        for step in range(len(plans[0])):
+            chosen = [[examples[item] for item in plan[step]] for plan in plans]
+            rows, reads, wanted, weights = _batch(chosen, length, prompter)
+            logits = torch.bmm(stack(rows.to(device), reads.to(device)), stack.head().transpose(1, 2))
+            losses = functional.cross_entropy(logits.flatten(0, 1), wanted.to(device).flatten(), reduction="none")
+            (losses * weights.to(device).flatten()).sum().backward()  # type: ignore[no-untyped-call]
+            _clip(stack, settings.max_grad_norm)
+            optimiser.step(settings.learning_rate * share_of_rate(settings, step, len(plans[0])))
+            progress.advance()
+    return stack
+
+
+def _batch(chosen: Sequence[Sequence[Example]], length: int, prompter: Prompter) -> tuple[Rows, Tensor, Tensor, Tensor]:
+    """Rows, and readings with their true tokens and weights, each (seeds, readings); a weight of 0 fills up."""
+    placed = [place([len(example.tree) for example in mine], length) for mine in chosen]
+    count = max(rows for _, rows in placed)
+    filled = np.stack(
+        [
+            fill([example.tree for example in mine], starts, count, length)
+            for mine, (starts, _) in zip(chosen, placed, strict=True)
+        ],
+        axis=1,
+    )
+    most = max(sum(len(example.targets.marks) for example in mine) for mine in chosen)
+    reads, wanted = (np.zeros((len(chosen), most), dtype=np.int64) for _ in range(2))
+    weights = np.zeros((len(chosen), most), dtype=np.float32)
+    for seed, (mine, (starts, _)) in enumerate(zip(chosen, placed, strict=True)):
+        at = np.concatenate([e.tree.reads + start for e, start in zip(mine, starts.tolist(), strict=True)])
+        reads[seed, : len(at)] = at
+        shares = np.concatenate([example.targets.shares for example in mine])
+        wanted[seed, : len(at)] = np.where(shares > 0, prompter.ids.good, prompter.ids.bad)
+        given = np.concatenate([example.targets.weights for example in mine])
+        weights[seed, : len(at)] = given / given.sum(dtype=np.float64)
+    rows = Rows(*(torch.from_numpy(part) for part in filled))
+    return rows, torch.from_numpy(reads), torch.from_numpy(wanted), torch.from_numpy(weights)
+
+
+@torch.no_grad()
+def _clip(stack: Stack, most: float) -> None:
+    """``clip_grad_norm_`` for each model by itself."""
+    gradients = [weight.grad for weight in stack.parameters() if weight.grad is not None]
+    norms = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients]).sum(0).sqrt()
+    shares = (most / (norms + 1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(shares.view(-1, *(1 for _ in gradient.shape[1:])))
+
+
+@dataclass(frozen=True)
+class Exam:
+    """The trees of prompts of some solutions with every combination of labels, and their places in order."""
+
+    rows: Rows
+    reads: Numbers
+    places: tuple[tuple[Place, ...], ...]
+    """For each solution; ``Place.query`` is the number of the step."""
+
+    @classmethod
+    def of(cls, prompter: Prompter, solutions: Sequence[Solution]) -> Exam:
+        """The exam of some solutions."""
+        encoded = iter(prompter.encode([query for solution in solutions for query in queries_of(solution)]))
+        made = [prompter.tree_of([next(encoded) for _ in s.steps], prompter.passes) for s in solutions]
+        trees = [tree for tree, _ in made]
+        length = _length(trees)
+        starts, count = place([len(tree) for tree in trees], length)
+        rows = Rows(*(torch.from_numpy(part) for part in fill(trees, starts, count, length)))
+        reads = np.concatenate([tree.reads + start for tree, start in zip(trees, starts.tolist(), strict=True)])
+        return cls(rows, reads, tuple(tuple(places) for _, places in made))
+
+
+@torch.inference_mode()
+def margins(stack: Stack, exam: Exam, prompter: Prompter) -> npt.NDArray[np.float32]:
+    """The logit of ``<+>`` minus that of ``<->`` at every place of an exam: float32 (seeds, places)."""
+    head = stack.head()
+    direction = (head[:, prompter.ids.good] - head[:, prompter.ids.bad])[..., None]
+    seeds, length = len(head), exam.rows.ids.shape[-1]
+    out = np.zeros((seeds, len(exam.reads)), dtype=np.float32)
+    for first, rows in _parts(exam.rows):
+        mine = np.flatnonzero((exam.reads >= first * length) & (exam.reads < (first + len(rows.ids)) * length))
+        reads = torch.from_numpy(exam.reads[mine] - first * length).to(head.device).expand(seeds, -1)
+        part = rows.to(head.device)
+        states = stack(Rows(*(x.expand(seeds, -1, -1) for x in (part.ids, part.depth, part.end))), reads)
+        out[:, mine] = torch.bmm(states, direction)[..., 0].cpu().numpy()
+    return out
+
+
+def _parts(rows: Rows) -> Iterator[tuple[int, Rows]]:
+    for first in range(0, len(rows.ids), _PARTS):
+        yield first, rows[first : first + _PARTS]
+
+
+def scored(
+    bench: Laboratory, cells: Sequence[Cell], device: str
+) -> Iterator[tuple[Cell, npt.NDArray[np.float32], Mapping[str, float]]]:
+    """Train and score cells that differ only in their seed: each with its margins, and its share of the seconds."""
+    first, started = cells[0], time.monotonic()
+    prompter = bench.prompter(first)
+    network = load_decoder(open_model(bench.bases / first.base), where="cpu")
+    seeds = [bench.settings(cell).seed for cell in cells]
+    stack = train(network, prompter, bench.examples(first, prompter), bench.settings(first), seeds, device)
+    trained = time.monotonic()
+    found = margins(stack, bench.exam(first), prompter)
+    ended = time.monotonic()
+    seconds = {"train": (trained - started) / len(cells), "evaluate": (ended - trained) / len(cells)}
+    for cell, mine in zip(cells, found, strict=True):
+        yield cell, mine, seconds
+
+
+def scores_of(bench: Laboratory, cell: Cell, margins: npt.NDArray[np.float32]) -> list[list[list[StepScore]]]:
+    """The scores of the three sets of solutions from the margins of a cell."""
+    exam, prompter = bench.exam(cell), bench.prompter(cell)
+    values, places = iter(margins.tolist()), iter(exam.places)
+    out = []
+    for solutions in bench.solutions:
+        out.append([_steps(prompter, next(places), values, len(solution.steps)) for solution in solutions])
+    return out
+
+
+def _steps(prompter: Prompter, places: Sequence[Place], values: Iterator[float], count: int) -> list[StepScore]:
+    """The scores of a solution's steps; ``values`` has the margin of each place, the logits up to a constant."""
+    found = {place: (next(values), 0.0, 0.0) for place in places}
+    return [step_score(prompter, number, found) for number in range(count)]
