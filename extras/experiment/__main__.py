@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -32,12 +32,12 @@ _LABORATORY: list[Laboratory] = []
 """At most one per process, so that each process reads the test sets once."""
 
 
-def laboratory() -> Laboratory:
-    """The laboratory of this process."""
+def laboratory(block: str) -> Laboratory:
+    """The laboratory of this process for a block."""
     from extras.experiment.cell import Laboratory
 
     if not _LABORATORY:
-        _LABORATORY.append(Laboratory(load_plan()))
+        _LABORATORY.append(Laboratory(load_plan(), block))
     return _LABORATORY[0]
 
 
@@ -48,13 +48,13 @@ def path_of(block: str, cell: Cell) -> Path:
 
 def measure(path: Path, cell: Cell) -> Path:
     """Measure a cell in this process and write its figures."""
-    write_json(path, laboratory().measure(cell))
+    write_json(path, laboratory(path.parent.name).measure(cell))
     return path
 
 
 def is_current(path: Path, cell: Cell) -> bool:
     """True if the figures of a cell are stored and the plan, the material and the base model are still theirs."""
-    return path.exists() and read_json(path).get("identity") == laboratory().identity(cell)
+    return path.exists() and read_json(path).get("identity") == laboratory(path.parent.name).identity(cell)
 
 
 @app.command("material")
@@ -89,8 +89,7 @@ def run(
         ProcessPoolExecutor(jobs, mp_context=spawn) as pool,
     ):
         progress.resume(len(cells) - len(waiting))
-        for done in as_completed(_stacked(pool, waiting, stack) if stack else _apart(pool, waiting)):
-            path = done.result()
+        for path in _stacked(pool, waiting, stack) if stack else _apart(pool, waiting):
             if commit:
                 subprocess.run(["git", "add", "--", str(path)], check=True)
                 message = f"Add the figures of {path.stem}"
@@ -98,20 +97,23 @@ def run(
             progress.advance(note=path.stem)
 
 
-def _apart(pool: ProcessPoolExecutor, waiting: Mapping[Path, Cell]) -> list[Future[Path]]:
-    return [pool.submit(measure, path, cell) for path, cell in waiting.items()]
+def _apart(pool: ProcessPoolExecutor, waiting: Mapping[Path, Cell]) -> Iterator[Path]:
+    for done in as_completed([pool.submit(measure, path, cell) for path, cell in waiting.items()]):
+        yield done.result()
 
 
-def _stacked(pool: ProcessPoolExecutor, waiting: Mapping[Path, Cell], stack: int) -> list[Future[Path]]:
+def _stacked(pool: ProcessPoolExecutor, waiting: Mapping[Path, Cell], most: int) -> Iterator[Path]:
     """Train and score on the GPU, cells that differ only in their seed together; the pool makes the figures."""
-    from extras.experiment.stacked import scored
+    from extras.experiment.stacked import gpu_name, scored
 
-    paths = {cell: path for path, cell in waiting.items()}
-    submitted = []
-    for cells in stacks(waiting.values(), stack):
-        for cell, margins, seconds in scored(laboratory(), cells, "cuda"):
-            submitted.append(pool.submit(figures, paths[cell], cell, margins, seconds))
-    return submitted
+    paths, gpu, made = {cell: path for path, cell in waiting.items()}, gpu_name(), list[Future[Path]]()
+    for cells in stacks(waiting.values(), most):
+        for cell, margins, notes in scored(laboratory(paths[cells[0]].parent.name), cells, "cuda"):
+            made.append(pool.submit(figures, paths[cell], cell, margins, notes, gpu))
+        ended = {future for future in made if future.done()}
+        yield from (future.result() for future in ended)
+        made = [future for future in made if future not in ended]
+    yield from (future.result() for future in as_completed(made))
 
 
 def stacks(cells: Iterable[Cell], most: int) -> list[list[Cell]]:
@@ -123,11 +125,12 @@ def stacks(cells: Iterable[Cell], most: int) -> list[list[Cell]]:
     return sorted(parts, key=lambda part: part[0].seed)
 
 
-def figures(path: Path, cell: Cell, margins: Any, seconds: Mapping[str, float]) -> Path:
+def figures(path: Path, cell: Cell, margins: Any, notes: Mapping[str, Any], gpu: str) -> Path:
     """Write the figures of a cell that was scored in a stack."""
     from extras.experiment.stacked import scores_of
 
-    write_json(path, laboratory().figures(cell, scores_of(laboratory(), cell, margins), seconds, "GPU"))
+    bench = laboratory(path.parent.name)
+    write_json(path, bench.figures(cell, scores_of(bench, cell, margins), notes, gpu))
     return path
 
 
@@ -139,7 +142,7 @@ def again(name: Annotated[str, typer.Argument(metavar="BLOCK/CELL")]) -> None:
     path = path_of(block, cell)
     if not path.exists():
         raise DataError(f"{path} does not exist; name a finished cell as BLOCK/CELL")
-    stored, found = read_json(path), laboratory().measure(cell)
+    stored, found = read_json(path), laboratory(block).measure(cell)
     differing = [key for key in ("identity", "processbench", "prmbench") if stored[key] != found[key]]
     for reading, figures in found["processbench"].items():
         before = stored["processbench"][reading]["f1"]
@@ -168,7 +171,7 @@ def attack(
         raise DataError(f"no attack {', '.join(sorted(unknown))} on {cell.variant}; choose from {', '.join(known)}")
     waiting = parts or [part for part in known if not (folder / f"{part}.json").exists()]
     with tempfile.TemporaryDirectory() as temporary:
-        attacked = Attacked(laboratory(), cell, Path(temporary), samples, steps)
+        attacked = Attacked(laboratory("main"), cell, Path(temporary), samples, steps)
         for part in waiting:
             write_json(folder / f"{part}.json", attacked.measure(part))
     print(folder)
@@ -194,7 +197,8 @@ def print_answers(blocks: list[str]) -> None:
     from pathfinder.pages.page import markdown_table
 
     cells = {cell: figures for block in blocks for cell, figures in read_cells(CELLS / block).items()}
-    print(markdown_table(HEADS, rows_of(answers(cells, read_judged(MATERIAL / "processbench")))))
+    looks = load_plan().block(blocks[0]).looks
+    print(markdown_table(HEADS, rows_of(answers(cells, read_judged(MATERIAL / "processbench"), looks))))
 
 
 if __name__ == "__main__":

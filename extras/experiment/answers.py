@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from extras.experiment.figures import Judged, weights_at
-from extras.experiment.plan import MAIN_SHARE, Cell
+from extras.experiment.plan import LOOKS, MAIN_SHARE, Cell
 from ground.io import DataError, read_json
 from pathfinder.benchmarks.bootstrap import Estimate, adjusted, estimate, resamples
 from pathfinder.benchmarks.processbench import f1_of, subsets_of
@@ -24,8 +24,6 @@ Rows = npt.NDArray[np.float64]
 """A figure or a difference on all items and on each resample, float64 (1 + resamples,), or one such row per seed."""
 SMALLEST = 1.0
 """Points: a smaller difference does not matter."""
-LOOKS = {8: 0.01, 24: 0.015, 48: 0.025}
-"""Two-sided levels after so many seeds. Their sum is 5 %, so the looks together keep it (Bonferroni)."""
 CEILING = 85.0
 """A mean figure above this leaves too little room for a verdict."""
 EQUIVALENCE = 0.90
@@ -126,7 +124,7 @@ def figure_of(figures: Figures, reading: str, f1: Callable[[str], Rows]) -> Rows
     return halved
 
 
-def answers(cells: Mapping[Cell, Figures], items: Sequence[Judged]) -> list[Answer]:
+def answers(cells: Mapping[Cell, Figures], items: Sequence[Judged], looks: Mapping[int, float] = LOOKS) -> list[Answer]:
     """The answer to each hypothesis in each setting (base and number of records) with at least two paired seeds."""
     replicates, memo = Replicates(items), dict[tuple[Cell, str], Rows]()
 
@@ -144,24 +142,24 @@ def answers(cells: Mapping[Cell, Figures], items: Sequence[Judged]) -> list[Answ
             pairs = [[value(replace(side, seed=seed), hypothesis.reading) for side in sides] for seed in seeds]
             if len(pairs) > 1:
                 here.append((hypothesis, np.stack(pairs)))
-        out += _setting(base, size, here)
+        out += _setting(base, size, here, looks)
     return out
 
 
-def _setting(base: str, size: int, here: Sequence[tuple[Hypothesis, Rows]]) -> list[Answer]:
+def _setting(base: str, size: int, here: Sequence[tuple[Hypothesis, Rows]], looks: Mapping[int, float]) -> list[Answer]:
     """The answers of a setting from the figures of both sides, each float64 (seeds, 2, 1 + resamples)."""
     differences = [pairs[:, 0] - pairs[:, 1] for _, pairs in here]
     seeds = min(map(len, differences), default=0)
-    look = max((look for look in LOOKS if look <= seeds), default=seeds)
+    look = max((look for look in looks if look <= seeds), default=seeds)
     ps, ps_seen = _adjusted(differences), _adjusted([rows[:look] for rows in differences])
     out = []
     for (hypothesis, pairs), rows, p, p_seen in zip(here, differences, ps, ps_seen, strict=True):
         found, seen = estimate([rows], 0.95), rows[:look]
         spread, of_items = float(rows[:, 0].std(ddof=1)), float(rows.mean(0)[1:].std())
-        verdict = verdict_of(estimate([seen], 0.95), estimate([seen], EQUIVALENCE), p_seen, look)
+        verdict = verdict_of(estimate([seen], 0.95), estimate([seen], EQUIVALENCE), p_seen, looks.get(look, 0.0))
         if pairs[:look, :, 0].mean(0).max() > CEILING:
             verdict = "too high"
-        needed = seeds_needed(found.value, spread, of_items)
+        needed = seeds_needed(found.value, spread, of_items, max(looks.values()))
         near = estimate([rows], EQUIVALENCE)
         out.append(Answer(hypothesis, base, size, len(rows), found, near, spread, p, verdict, needed))
     return out
@@ -171,24 +169,24 @@ def _adjusted(rows: Sequence[Rows]) -> list[float]:
     return adjusted([estimate([each], 0.95).p for each in rows])
 
 
-def verdict_of(found: Estimate, near: Estimate, p: float, seeds: int) -> Verdict:
-    """The verdict at a look: whether the difference is clear at the look's level, then whether it is negligible."""
-    if seeds < min(LOOKS):
+def verdict_of(found: Estimate, near: Estimate, p: float, level: float) -> Verdict:
+    """The verdict at a look with ``level`` (0 before the first): whether the difference is clear, or negligible."""
+    if not level:
         return "open"
-    level = max(alpha for look, alpha in LOOKS.items() if seeds >= look)
     if p < level and abs(found.value) >= SMALLEST:
         return "helps" if found.value > 0 else "harms"
     return "equivalent" if near.low > -SMALLEST and near.high < SMALLEST else "open"
 
 
-def seeds_needed(value: float, spread: float, of_items: float) -> int:
-    """Seeds for an equivalence interval on one side of ``SMALLEST``, if the difference stays ``value``; 0: none do.
+def seeds_needed(value: float, spread: float, of_items: float, level: float) -> int:
+    """Seeds that decide if the difference stays ``value``: an equivalence interval within ``SMALLEST``, or ``level``.
 
-    No verdict comes before the first look.
+    0 means that no number of seeds decides: the problems alone leave the interval too wide.
     """
-    room = abs(SMALLEST - abs(value)) / float(ndtri((1 + EQUIVALENCE) / 2))
-    left = room**2 - of_items**2
-    return max(min(LOOKS), math.ceil(spread**2 / left)) if left > 0 else 0
+    within = abs(value) < SMALLEST
+    room = SMALLEST - abs(value) if within else abs(value)
+    left = (room / float(ndtri((1 + EQUIVALENCE) / 2 if within else 1 - level / 2))) ** 2 - of_items**2
+    return math.ceil(spread**2 / left) if left > 0 else 0
 
 
 def rows_of(found: Iterable[Answer]) -> list[tuple[str, ...]]:

@@ -6,20 +6,22 @@ import platform
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import torch
 import transformers
 
 from extras.experiment.bases import BASES
-from extras.experiment.figures import Judged, by_reading_of, prmbench_of, read_judged
+from extras.experiment.figures import Judged, best_f1, by_reading_of, prmbench_of, read_judged
 from extras.experiment.material import MATERIAL
+from extras.experiment.noise import Flips, flipped
 from extras.experiment.plan import Cell, Plan
 from extras.experiment.stacked import Exam
-from ground.io import digest_of, read_parquet, sha256_file
+from ground.io import DataError, digest_of, read_parquet, sha256_file
 from pathfinder.benchmarks.readers import PRMBenchItem, read_prmbench
 from pathfinder.core.labels import HUMAN
 from pathfinder.core.mixes import take
@@ -47,6 +49,8 @@ class Laboratory:
     """The test sets, and the examples of the last variant and size, which the cells of a process share."""
 
     plan: Plan
+    block: str
+    """The block of the plan whose learning rates hold."""
     material: Path = MATERIAL
     bases: Path = BASES
 
@@ -74,35 +78,48 @@ class Laboratory:
         key = (cell.base, cell.variant, cell.size)
         if key not in self._examples:
             self._examples.clear()
-            trees = take(read_parquet(self.material / "train.parquet", TREES), cell.size, self.plan.seed)
+            trees, _ = self.records(cell)
             self._examples[key] = read_examples(trees, prompter, self.plan.train.token_budget)
         return self._examples[key]
 
+    def records(self, cell: Cell) -> tuple[pl.DataFrame, Flips]:
+        """The records to learn from, and the shares of their labels that are flipped."""
+        trees = take(read_parquet(self.material / "train.parquet", TREES), cell.size, self.plan.seed)
+        return flipped(trees, Flips(*self.plan.block(self.block).flips), self.plan.seed)
+
     def identity(self, cell: Cell) -> str:
         """Digest of everything that decides a cell's figures, without the code."""
-        settings = self.plan.train.model_dump(exclude={"save_every", "checkpoint_gib", "launch"})
+        settings = self.settings(replace(cell, seed=1)).model_dump(exclude={"save_every", "checkpoint_gib", "launch"})
         base = sha256_file(self.bases / cell.base / "model.safetensors")
-        return digest_of([cell.name, settings, self.plan.seed, base, self._material])
+        block = self.plan.block(self.block)
+        noise = [*block.flips, block.mend] if any(block.flips) else []
+        return digest_of([cell.name, settings, self.plan.seed, base, self._material, *noise])
 
     @cached_property
     def _material(self) -> list[str]:
         return [sha256_file(path) for path in sorted(self.material.rglob("*.*"))]
 
     def measure(self, cell: Cell) -> dict[str, Any]:
-        """Train the cell's model and measure it; the figures, with the machine that made them."""
+        """Train the cell's model and measure it; the figures, with the machine that made them.
+
+        Raises ``DataError`` if the block corrects the loss, which only a stack does.
+        """
+        if self.plan.block(self.block).mend != "no":
+            raise DataError(f"block {self.block} corrects its loss, which only `run {self.block} --stack` does")
         started = time.process_time()
         with tempfile.TemporaryDirectory() as folder:
             trained = self.train(cell, Path(folder))
             after_training = time.process_time()
             scorer = Scorer(open_model(trained), dtype="float32", token_budget=_TOKENS, where="cpu")
             scores = [scorer.score(solutions) for solutions in self.solutions]
-        seconds = {"train": after_training - started, "evaluate": time.process_time() - after_training}
-        return self.figures(cell, scores, seconds, torch.backends.cpu.get_cpu_capability())
+        evaluated = time.process_time() - after_training
+        seconds = {"train": round(after_training - started, 1), "evaluate": round(evaluated, 1)}
+        return self.figures(cell, scores, {"seconds": seconds}, torch.backends.cpu.get_cpu_capability())
 
     def figures(
-        self, cell: Cell, scores: Sequence[list[list[StepScore]]], seconds: Mapping[str, float], processor: str
+        self, cell: Cell, scores: Sequence[list[list[StepScore]]], notes: Mapping[str, Any], processor: str
     ) -> dict[str, Any]:
-        """The figures of a cell from the scores of ``solutions``."""
+        """The figures of a cell from the scores of ``solutions``, with ``notes`` on how it was made."""
         dev, test, steps = scores
         readings: list[str] = [name for name in ("soundness", "quality") if name in readings_of(VARIANTS[cell.variant])]
         found = {name: by_reading_of(self.dev, dev, self.test, test, name) for name in readings}
@@ -110,9 +127,10 @@ class Laboratory:
         return {
             "cell": {"base": cell.base, "variant": cell.variant, "size": cell.size, "seed": cell.seed},
             "identity": self.identity(cell),
+            "dev": {name: best_f1(self.dev, dev, name) for name in readings},
             "processbench": found,
             "prmbench": prmbench_of(self.prmbench, steps, thresholds),
-            "seconds": {name: round(value, 1) for name, value in seconds.items()},
+            **notes,
             "machine": {
                 "processor": processor,
                 "torch": torch.__version__,
@@ -154,7 +172,9 @@ class Laboratory:
 
     def settings(self, cell: Cell) -> Train:
         """The settings of a cell's training."""
-        return self.plan.train.model_copy(update={"seed": self.plan.train.seed + cell.seed - 1})
+        train = self.plan.train
+        rate = self.plan.block(self.block).rates.get(cell.variant, train.learning_rate)
+        return train.model_copy(update={"seed": train.seed + cell.seed - 1, "learning_rate": rate})
 
     def train(self, cell: Cell, folder: Path) -> Path:
         """Train the model of a cell and save it in ``folder``; the path of the model."""

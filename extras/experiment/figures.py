@@ -18,7 +18,7 @@ from ground.io import DataError
 from pathfinder.benchmarks import prmbench
 from pathfinder.benchmarks.processbench import Table, f1_of, first_error
 from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem, read_processbench
-from pathfinder.benchmarks.thresholds import sweep
+from pathfinder.benchmarks.thresholds import Sweep, sweep
 from pathfinder.core.readings import DEFINITION
 from pathfinder.core.steps import Solution, StepScore, Verdicts, by_reading
 from world.oracle import assess_to_error
@@ -99,6 +99,15 @@ def table_at(items: Sequence[Judged], values: Sequence[Sequence[float]], thresho
     return Table.of([judged.item for judged in items], found)
 
 
+def best_f1(items: Sequence[Judged], scores: Sequence[Sequence[StepScore]], reading: str) -> float:
+    """The highest mean F1 of any threshold, percent."""
+    return float(_swept(items, scores, reading).f1.mean(1).max())
+
+
+def _swept(items: Sequence[Judged], scores: Sequence[Sequence[StepScore]], reading: str) -> Sweep:
+    return sweep([j.item for j in items], [[step.read(reading) for step in steps] for steps in scores])
+
+
 def by_reading_of(
     dev: Sequence[Judged],
     dev_scores: Sequence[Sequence[StepScore]],
@@ -107,7 +116,7 @@ def by_reading_of(
     reading: str,
 ) -> dict[str, Any]:
     """The figures of one reading on the ProcessBench-like set, in percent. ``hits`` is a hexadecimal string of bits."""
-    chosen = sweep([j.item for j in dev], [[s.read(reading) for s in steps] for steps in dev_scores]).best()
+    chosen = _swept(dev, dev_scores, reading).best()
     threshold = chosen if np.isfinite(chosen) else 1.0
     values = [[score.read(reading) for score in steps] for steps in test_scores]
     table, at_half = (table_at(test, values, at) for at in (threshold, 0.5))

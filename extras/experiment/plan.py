@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from ground.io import DataError
 from ground.settings import Section, read_settings
@@ -25,6 +25,8 @@ _NAME = re.compile(r"(.+)-([a-z_]+)-([1-9][0-9]*)-s([1-9][0-9]*)")
 SHARES = (0, 3, 10)
 """Percent of the correct steps that are not optimal, at which F1 is computed."""
 MAIN_SHARE = 3
+LOOKS = {8: 0.01, 24: 0.015, 48: 0.025}
+"""Two-sided levels after so many seeds. Their sum is 5 %, so the looks together keep it (Bonferroni)."""
 
 
 class Dose(Section):
@@ -77,12 +79,20 @@ class Cell:
 
 
 class Block(Section):
-    """Cells that are run together: every combination of the lists; ``seeds`` are the first and the last."""
+    """Cells that are run together: every combination of the lists; ``seeds`` are the first and the last.
+
+    ``rates`` replaces the learning rate of some variants. ``looks`` maps a number of seeds to the level of its look.
+    ``flips`` are the shares of wrong labels (``noise.Flips``), and ``mend`` is how the loss knows them.
+    """
 
     bases: list[str]
     variants: list[str]
     sizes: list[PositiveInt]
     seeds: Annotated[list[PositiveInt], Field(min_length=2, max_length=2)]
+    rates: dict[str, PositiveFloat] = Field(default_factory=dict)
+    looks: dict[PositiveInt, Share] = Field(default=LOOKS)
+    flips: tuple[Share, Share] = (0.0, 0.0)
+    mend: Literal["no", "estimated", "true"] = "no"
 
     @property
     def cells(self) -> list[Cell]:
@@ -107,7 +117,7 @@ class Plan(Section):
     @model_validator(mode="after")
     def _names_exist(self) -> Plan:
         for name, block in self.blocks.items():
-            for given, known in ((block.bases, self.bases), (block.variants, VARIANTS)):
+            for given, known in ((block.bases, self.bases), (block.variants, VARIANTS), (block.rates, VARIANTS)):
                 if unknown := {*given} - {*known}:
                     raise ValueError(f"blocks.{name}: unknown {', '.join(sorted(unknown))}")
         return self

@@ -17,7 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from extras.experiment.noise import Flags, Flips, Floats, corrected, estimated
 from extras.experiment.plan import Cell
+from ground.io import DataError
 from ground.progress import Progress
 from pathfinder.core.params import Train
 from pathfinder.core.steps import Solution, StepScore
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 Numbers = npt.NDArray[np.int64]
 _PARTS = 32
 """Rows of the trees to score that one pass of all models reads."""
+_GUESSES = 8
+"""Seeds whose mean prediction estimates the rates of wrong labels."""
 _LAYER = "model.layers.{}."
 
 
@@ -126,7 +130,8 @@ class Stack(nn.Module):
         base = torch.arange(seeds, device=rows.ids.device)[:, None] * embedding.shape[1]
         hidden = functional.embedding(rows.ids.reshape(seeds, -1) + base, embedding.flatten(0, 1))
         angles = rows.depth.reshape(seeds * count, 1, length, 1).float() * self.frequencies.to(hidden.device)
-        turn, mask = (angles.cos(), angles.sin()), rows.visible().view(seeds * count, 1, length, length)
+        turn, visible = (angles.cos(), angles.sin()), rows.visible().view(seeds * count, 1, length, length)
+        mask = torch.zeros(visible.shape, device=visible.device).masked_fill_(~visible, -torch.inf)
         for number in range(self.shape.layers):
             name = _LAYER.format(number)
             normed = self._norm(f"{name}input_layernorm", hidden)
@@ -170,10 +175,19 @@ def _turned(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def train(
-    network: Any, prompter: Prompter, examples: Sequence[Example], settings: Train, seeds: Sequence[int], device: str
+    network: Any,
+    prompter: Prompter,
+    examples: Sequence[Example],
+    settings: Train,
+    seeds: Sequence[int],
+    device: str,
+    flips: Flips | None = None,
 ) -> Stack:
-    """Train a copy of ``network`` for each of the ``seeds`` of ``settings``, as ``trainer.fit`` trains one."""
-    stack = Stack(network, len(seeds)).to(device)
+    """Train a copy of ``network`` for each of the ``seeds`` of ``settings``, as ``trainer.fit`` trains one.
+
+    With ``flips`` the loss is that of the observed labels.
+    """
+    stack, ids = Stack(network, len(seeds)).to(device), prompter.ids
     optimiser = AdamW(stack, settings.weight_decay)
     plans = [plan_of(examples, settings.model_copy(update={"seed": seed})) for seed in seeds]
     length = _length([example.tree for example in examples])
@@ -182,7 +196,12 @@ def train(
             chosen = [[examples[item] for item in plan[step]] for plan in plans]
             rows, reads, wanted, weights = _batch(chosen, length, prompter)
             logits = torch.bmm(stack(rows.to(device), reads.to(device)), stack.head().transpose(1, 2))
-            losses = functional.cross_entropy(logits.flatten(0, 1), wanted.to(device).flatten(), reduction="none")
+            wanted = wanted.to(device)
+            if flips is None:
+                chances = logits.log_softmax(-1)
+            else:
+                chances, wanted = corrected(logits, ids.good, ids.bad, flips), (wanted == ids.bad).long()
+            losses = functional.nll_loss(chances.flatten(0, 1), wanted.flatten(), reduction="none")
             (losses * weights.to(device).flatten()).sum().backward()  # type: ignore[no-untyped-call]
             _clip(stack, settings.max_grad_norm)
             optimiser.step(settings.learning_rate * share_of_rate(settings, step, len(plans[0])))
@@ -239,12 +258,16 @@ class Exam:
         """The exam of some solutions."""
         encoded = iter(prompter.encode([query for solution in solutions for query in queries_of(solution)]))
         made = [prompter.tree_of([next(encoded) for _ in s.steps], prompter.passes) for s in solutions]
-        trees = [tree for tree, _ in made]
+        return cls.of_trees([tree for tree, _ in made], [tuple(places) for _, places in made])
+
+    @classmethod
+    def of_trees(cls, trees: Sequence[Tree], places: Sequence[tuple[Place, ...]]) -> Exam:
+        """The exam of some trees, with their places if they are needed."""
         length = _length(trees)
         starts, count = place([len(tree) for tree in trees], length)
         rows = Rows(*(torch.from_numpy(part) for part in fill(trees, starts, count, length)))
         reads = np.concatenate([tree.reads + start for tree, start in zip(trees, starts.tolist(), strict=True)])
-        return cls(rows, reads, tuple(tuple(places) for _, places in made))
+        return cls(rows, reads, tuple(places))
 
 
 @torch.inference_mode()
@@ -268,21 +291,49 @@ def _parts(rows: Rows) -> Iterator[tuple[int, Rows]]:
         yield first, rows[first : first + _PARTS]
 
 
+def gpu_name() -> str:
+    """The name of the GPU; raises ``DataError`` if PyTorch finds none."""
+    if not torch.cuda.is_available():
+        raise DataError("a stack of cells needs a GPU and none was found; leave --stack out to use the cores")
+    return torch.cuda.get_device_name()
+
+
 def scored(
     bench: Laboratory, cells: Sequence[Cell], device: str
-) -> Iterator[tuple[Cell, npt.NDArray[np.float32], Mapping[str, float]]]:
-    """Train and score cells that differ only in their seed: each with its margins, and its share of the seconds."""
-    first, started = cells[0], time.monotonic()
+) -> Iterator[tuple[Cell, npt.NDArray[np.float32], Mapping[str, Any]]]:
+    """Train and score cells that differ only in their seed: each with its margins, and notes on how it was made."""
+    first, block, started = cells[0], bench.plan.block(bench.block), time.monotonic()
     prompter = bench.prompter(first)
     network = load_decoder(open_model(bench.bases / first.base), where="cpu")
+    examples, settings = bench.examples(first, prompter), bench.settings(first)
     seeds = [bench.settings(cell).seed for cell in cells]
-    stack = train(network, prompter, bench.examples(first, prompter), bench.settings(first), seeds, device)
+    noise: dict[str, Flips] = {}
+    if any(block.flips):
+        noise["true"] = bench.records(first)[1]
+        noise["estimated"] = estimated(*observed(network, prompter, examples, settings, seeds[:_GUESSES], device))
+    stack = train(network, prompter, examples, settings, seeds, device, noise.get(block.mend))
     trained = time.monotonic()
     found = margins(stack, bench.exam(first), prompter)
-    ended = time.monotonic()
-    seconds = {"train": (trained - started) / len(cells), "evaluate": (ended - trained) / len(cells)}
+    parts = {"train": trained - started, "evaluate": time.monotonic() - trained}
+    seconds = {name: round(took / len(cells), 2) for name, took in parts.items()}
     for cell, mine in zip(cells, found, strict=True):
-        yield cell, mine, seconds
+        yield cell, mine, {"seconds": seconds} | ({"noise": noise} if noise else {})
+
+
+def observed(
+    network: Any, prompter: Prompter, examples: Sequence[Example], settings: Train, seeds: Sequence[int], device: str
+) -> tuple[Flags, Floats]:
+    """The first label of each reading of all examples, and its probability by models that learnt from the other half.
+
+    Float64 and bool (readings,); a probability is the mean over the seeds.
+    """
+    labels, chances = list[Flags](), list[Floats]()
+    for known, asked in ((examples[::2], examples[1::2]), (examples[1::2], examples[::2])):
+        stack = train(network, prompter, known, settings, seeds, device)
+        found = margins(stack, Exam.of_trees([example.tree for example in asked], []), prompter)
+        chances.append((1 / (1 + np.exp(-found.astype(np.float64)))).mean(0))
+        labels.append(np.concatenate([example.targets.positive for example in asked]))
+    return np.concatenate(labels), np.concatenate(chances)
 
 
 def scores_of(bench: Laboratory, cell: Cell, margins: npt.NDArray[np.float32]) -> list[list[list[StepScore]]]:

@@ -14,9 +14,9 @@ import pytest
 
 from extras.experiment import __main__ as command
 from extras.experiment import bases, material
-from extras.experiment.answers import LOOKS, Answer, Replicates, answers, read_cells, rows_of, seeds_needed, verdict_of
+from extras.experiment.answers import Answer, Replicates, answers, read_cells, rows_of, seeds_needed, verdict_of
 from extras.experiment.figures import Judged, auc, by_reading_of, read_judged, weighted_f1, weights_at
-from extras.experiment.plan import PLAN, Cell, Plan, load_plan
+from extras.experiment.plan import LOOKS, PLAN, Cell, Plan, load_plan
 from ground.io import DataError, read_json, write_json
 from pathfinder.benchmarks.bootstrap import Estimate
 from pathfinder.benchmarks.processbench import Table, first_error
@@ -233,16 +233,17 @@ def test_equal_variants_are_equivalent_only_if_the_interval_is_narrow(items: lis
 
 def test_a_clear_difference_below_one_point_is_no_help() -> None:
     small = Estimate(0.6, 0.4, 0.8, 1e-6)
-    assert verdict_of(small, Estimate(0.6, 0.45, 0.75, 1e-6), 1e-6, 24) == "equivalent"
-    assert verdict_of(replace(small, value=1.2), Estimate(1.2, 1.05, 1.35, 1e-6), 1e-6, 24) == "helps"
-    assert verdict_of(replace(small, value=1.2), Estimate(1.2, 0.9, 1.5, 0.02), 0.02, 24) == "open"
-    assert verdict_of(replace(small, value=1.2), Estimate(1.2, 0.9, 1.5, 0.02), 0.02, 48) == "helps"
+    assert verdict_of(small, Estimate(0.6, 0.45, 0.75, 1e-6), 1e-6, 0.015) == "equivalent"
+    assert verdict_of(replace(small, value=1.2), Estimate(1.2, 1.05, 1.35, 1e-6), 1e-6, 0.015) == "helps"
+    unclear = replace(small, value=1.2), Estimate(1.2, 0.9, 1.5, 0.02), 0.02
+    assert [verdict_of(*unclear, level) for level in (0.0, 0.015, 0.025)] == ["open", "open", "helps"]
 
 
-def test_seeds_needed_grow_with_the_spread() -> None:
-    assert min(LOOKS) == seeds_needed(0.0, 0.8, 0.0) < seeds_needed(0.0, 3.2, 0.0)
-    assert seeds_needed(0.0, 0.8, 0.7) == 0  # the problems alone are too few
-    assert seeds_needed(0.9, 0.8, 0.0) > seeds_needed(0.0, 0.8, 0.0)
+def test_seeds_needed_grow_with_the_spread_and_near_one_point() -> None:
+    assert seeds_needed(0.0, 0.8, 0.0, 0.05) < seeds_needed(0.0, 3.2, 0.0, 0.05)
+    assert seeds_needed(0.0, 0.8, 0.7, 0.05) == 0  # the problems alone are too few
+    assert seeds_needed(0.9, 0.8, 0.0, 0.05) > seeds_needed(0.0, 0.8, 0.0, 0.05)
+    assert seeds_needed(1.2, 3.2, 0.0, 0.01) > seeds_needed(1.2, 3.2, 0.0, 0.05) > seeds_needed(2.4, 3.2, 0.0, 0.05)
 
 
 def test_a_file_that_is_no_cell_is_named(tmp_path: Path) -> None:
@@ -260,7 +261,7 @@ def test_a_block_runs_resumes_and_repeats_a_cell(
     bases.train_base("a2", plan, tmp_path / "bases")
     with pytest.raises(DataError, match="no base model 'a9'; the ladder has a2"):
         bases.train_base("a9", plan, tmp_path / "bases")
-    monkeypatch.setattr(command, "_LABORATORY", [Laboratory(plan, drawn, tmp_path / "bases")])
+    monkeypatch.setattr(command, "_LABORATORY", [Laboratory(plan, "main", drawn, tmp_path / "bases")])
     monkeypatch.setattr(command, "CELLS", tmp_path / "cells")
     cell = Cell("a2", "full", 40, 1)
     path = command.measure(command.path_of("main", cell), cell)

@@ -1,0 +1,79 @@
+"""Wrong labels: how many there are is estimated without the truth, and the loss that knows it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+import pytest
+import torch
+
+from extras.experiment import stacked
+from extras.experiment.cell import Laboratory
+from extras.experiment.noise import Flips, corrected, estimated, flipped
+from extras.experiment.plan import Cell
+from ground.io import DataError
+from pathfinder.core.labels import HUMAN, STEP_LABELS
+from pathfinder.core.records import TREES
+
+
+def _records(count: int) -> pl.DataFrame:
+    labels = [{"math": int(i % 3 > 0), "consistency": 1, "correctness": int(i % 3 == 1)} for i in range(count)]
+    branches = [{"id": f"{i}", "step_index": 0, "step": ""} | given for i, given in enumerate(labels)]
+    return pl.DataFrame([("t", "p", HUMAN, "", [""], [branch]) for branch in branches], schema=TREES, orient="row")
+
+
+def _labels(frame: pl.DataFrame) -> list[tuple[int, ...]]:
+    return [tuple(row[0][name] for name in STEP_LABELS) for row in frame["branches"].to_list()]
+
+
+def test_flips_have_the_wanted_shares_and_consistent_labels() -> None:
+    before, flips = _records(3000), Flips(0.1, 0.3)
+    after, shares = flipped(before, flips, 7)
+    assert shares == pytest.approx(flips, abs=0.03)
+    changed = {(old, new) for old, new in zip(_labels(before), _labels(after), strict=True) if old != new}
+    assert changed == {((1, 1, 1), (0, 1, 0)), ((1, 1, 0), (0, 1, 0)), ((0, 1, 0), (1, 1, 1))}
+    assert flipped(before, flips, 7)[0].equals(after), "equal seeds flip equal labels"
+    assert flipped(before, Flips(0.0, 0.0), 7)[0].equals(before)
+
+
+@pytest.mark.parametrize("flips", [Flips(0.05, 0.1), Flips(0.15, 0.25)])
+def test_the_rates_are_estimated_without_the_truth(flips: Flips) -> None:
+    rng = np.random.default_rng(3)
+    truth = rng.random(20000) < 0.7
+    observed = np.where(rng.random(20000) < np.where(truth, flips.false_minus, flips.false_plus), ~truth, truth)
+    # what a good model of noisy labels predicts: the share of observed "+" at each truth
+    seen = np.where(truth, 1 - flips.false_minus, flips.false_plus) + rng.normal(0, 0.02, 20000)
+    assert estimated(observed, seen) == pytest.approx(flips, abs=0.01)
+    with pytest.raises(DataError, match="all records have one label"):
+        estimated(np.ones(3, dtype=np.bool_), np.ones(3))
+
+
+def test_the_corrected_loss_is_the_likelihood_of_what_was_observed() -> None:
+    logits = torch.randn(4, 6)
+    plain = logits.log_softmax(-1)[:, [2, 5]]
+    assert torch.allclose(corrected(logits, 2, 5, Flips(0.0, 0.0)), plain)
+    good, bad = plain.exp().unbind(-1)
+    found = corrected(logits, 2, 5, Flips(0.1, 0.3)).exp()
+    assert torch.allclose(found[:, 0], 0.9 * good + 0.3 * bad)
+    assert torch.allclose(found[:, 1], 0.1 * good + 0.7 * bad)
+
+
+def test_a_stack_estimates_the_rates_and_corrects_its_loss(bench: Laboratory) -> None:
+    blocks = {
+        mend: bench.plan.block("main").model_copy(update={"flips": (0.2, 0.3), "mend": mend})
+        for mend in ("no", "estimated", "true")
+    }
+    plan, cell = bench.plan.model_copy(update={"blocks": blocks}), Cell("b1", "plain_error", 40, 1)
+    found = {}
+    for mend in blocks:
+        other = replace(bench, plan=plan, block=mend)
+        other.__dict__["solutions"] = bench.solutions
+        ((_, margins, notes),) = stacked.scored(other, [cell], "cpu")
+        found[mend] = margins
+        assert notes["noise"]["true"] == other.records(cell)[1]
+        assert all(0 <= rate <= 1 for rate in notes["noise"]["estimated"])
+    assert not np.array_equal(found["no"], found["true"])
+    with pytest.raises(DataError, match="block true corrects its loss, which only `run true --stack` does"):
+        replace(bench, plan=plan, block="true").measure(cell)
