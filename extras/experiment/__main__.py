@@ -9,9 +9,10 @@ from __future__ import annotations
 import multiprocessing
 import subprocess
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,17 +29,14 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=Verbs, help=(__doc__ or "").partition("\n")[0], add_completion=False, pretty_exceptions_enable=False
 )
-_LABORATORY: list[Laboratory] = []
-"""At most one per process, so that each process reads the test sets once."""
 
 
-def laboratory(block: str) -> Laboratory:
-    """The laboratory of this process for a block."""
+@cache
+def laboratory() -> Laboratory:
+    """The laboratory of this process, which reads the test sets once."""
     from extras.experiment.cell import Laboratory
 
-    if not _LABORATORY:
-        _LABORATORY.append(Laboratory(load_plan(), block))
-    return _LABORATORY[0]
+    return Laboratory(load_plan())
 
 
 def path_of(block: str, cell: Cell) -> Path:
@@ -48,13 +46,13 @@ def path_of(block: str, cell: Cell) -> Path:
 
 def measure(path: Path, cell: Cell) -> Path:
     """Measure a cell in this process and write its figures."""
-    write_json(path, laboratory(path.parent.name).measure(cell))
+    write_json(path, laboratory().measure(path.parent.name, cell))
     return path
 
 
 def is_current(path: Path, cell: Cell) -> bool:
     """True if the figures of a cell are stored and the plan, the material and the base model are still theirs."""
-    return path.exists() and read_json(path).get("identity") == laboratory(path.parent.name).identity(cell)
+    return path.exists() and read_json(path).get("identity") == laboratory().identity(path.parent.name, cell)
 
 
 @app.command("material")
@@ -75,17 +73,18 @@ def base(name: str) -> None:
 
 @app.command()
 def run(
-    block: str,
+    blocks: list[str],
     jobs: Annotated[int, typer.Option(help="Processes, each on one core.")] = 2,
     stack: Annotated[int, typer.Option(help="Train and score so many seeds together on a GPU; 0: on the cores.")] = 0,
     commit: Annotated[bool, typer.Option("--commit", help="Commit the figures of each cell when it ends.")] = False,
 ) -> None:
-    """Measure the cells of a block that are missing or have different inputs now; each is stored when it ends."""
-    cells = {path_of(block, cell): cell for cell in load_plan().block(block).cells}
+    """Measure the cells of blocks that are missing or have different inputs now; each is stored when it ends."""
+    plan = load_plan()
+    cells = {path_of(block, cell): cell for block in blocks for cell in plan.block(block).cells}
     waiting = {path: cell for path, cell in cells.items() if not is_current(path, cell)}
     spawn = multiprocessing.get_context("spawn")
     with (
-        Progress(f"experiment {block}", len(cells), "cells") as progress,
+        Progress(f"experiment {' '.join(blocks)}", len(cells), "cells") as progress,
         ProcessPoolExecutor(jobs, mp_context=spawn) as pool,
     ):
         progress.resume(len(cells) - len(waiting))
@@ -106,31 +105,32 @@ def _stacked(pool: ProcessPoolExecutor, waiting: Mapping[Path, Cell], most: int)
     """Train and score on the GPU, cells that differ only in their seed together; the pool makes the figures."""
     from extras.experiment.stacked import gpu_name, scored
 
-    paths, gpu, made = {cell: path for path, cell in waiting.items()}, gpu_name(), list[Future[Path]]()
-    for cells in stacks(waiting.values(), most):
-        for cell, margins, notes in scored(laboratory(paths[cells[0]].parent.name), cells, "cuda"):
-            made.append(pool.submit(figures, paths[cell], cell, margins, notes, gpu))
+    gpu, made = gpu_name(), list[Future[Path]]()
+    for paths in stacks(waiting, most):
+        cells = [waiting[path] for path in paths]
+        found = scored(laboratory(), paths[0].parent.name, cells, "cuda")
+        for path, (cell, margins, notes) in zip(paths, found, strict=True):
+            made.append(pool.submit(figures, path, cell, margins, notes, gpu))
         ended = {future for future in made if future.done()}
         yield from (future.result() for future in ended)
         made = [future for future in made if future not in ended]
     yield from (future.result() for future in as_completed(made))
 
 
-def stacks(cells: Iterable[Cell], most: int) -> list[list[Cell]]:
-    """The cells in lists of at most ``most`` that differ only in their seed, the smallest seeds first."""
-    alike: dict[Cell, list[Cell]] = {}
-    for cell in cells:
-        alike.setdefault(replace(cell, seed=0), []).append(cell)
-    parts = [mine[first : first + most] for mine in alike.values() for first in range(0, len(mine), most)]
-    return sorted(parts, key=lambda part: part[0].seed)
+def stacks(cells: Mapping[Path, Cell], most: int) -> list[list[Path]]:
+    """The files of cells in lists of at most ``most`` that differ only in their seed."""
+    alike: dict[tuple[Path, Cell], list[Path]] = {}
+    for path, cell in cells.items():
+        alike.setdefault((path.parent, replace(cell, seed=0)), []).append(path)
+    return [mine[first : first + most] for mine in alike.values() for first in range(0, len(mine), most)]
 
 
 def figures(path: Path, cell: Cell, margins: Any, notes: Mapping[str, Any], gpu: str) -> Path:
     """Write the figures of a cell that was scored in a stack."""
     from extras.experiment.stacked import scores_of
 
-    bench = laboratory(path.parent.name)
-    write_json(path, bench.figures(cell, scores_of(bench, cell, margins), notes, gpu))
+    bench = laboratory()
+    write_json(path, bench.figures(path.parent.name, cell, scores_of(bench, cell, margins), notes, gpu))
     return path
 
 
@@ -142,7 +142,7 @@ def again(name: Annotated[str, typer.Argument(metavar="BLOCK/CELL")]) -> None:
     path = path_of(block, cell)
     if not path.exists():
         raise DataError(f"{path} does not exist; name a finished cell as BLOCK/CELL")
-    stored, found = read_json(path), laboratory(block).measure(cell)
+    stored, found = read_json(path), laboratory().measure(block, cell)
     differing = [key for key in ("identity", "processbench", "prmbench") if stored[key] != found[key]]
     for reading, figures in found["processbench"].items():
         before = stored["processbench"][reading]["f1"]
@@ -171,7 +171,7 @@ def attack(
         raise DataError(f"no attack {', '.join(sorted(unknown))} on {cell.variant}; choose from {', '.join(known)}")
     waiting = parts or [part for part in known if not (folder / f"{part}.json").exists()]
     with tempfile.TemporaryDirectory() as temporary:
-        attacked = Attacked(laboratory("main"), cell, Path(temporary), samples, steps)
+        attacked = Attacked(laboratory(), cell, Path(temporary), samples, steps)
         for part in waiting:
             write_json(folder / f"{part}.json", attacked.measure(part))
     print(folder)

@@ -79,7 +79,7 @@ class Attacked:
     @cached_property
     def prm(self) -> Scorer:
         """The trained PRM."""
-        return Scorer(open_model(self.bench.train(self.cell, self.folder)))
+        return Scorer(open_model(self.bench.train("main", self.cell, self.folder)))
 
     def measure(self, part: str) -> Any:
         """The rows of one attack."""

@@ -49,8 +49,6 @@ class Laboratory:
     """The test sets, and the examples of the last variant and size, which the cells of a process share."""
 
     plan: Plan
-    block: str
-    """The block of the plan whose learning rates hold."""
     material: Path = MATERIAL
     bases: Path = BASES
 
@@ -70,54 +68,56 @@ class Laboratory:
         return read_prmbench(self.material / "prmbench").items
 
     @cached_property
-    def _examples(self) -> dict[tuple[str, str, int], list[Example]]:
+    def _examples(self) -> dict[tuple[Any, ...], list[Example]]:
         return {}
 
-    def examples(self, cell: Cell, prompter: Prompter) -> list[Example]:
+    def examples(self, block: str, cell: Cell) -> list[Example]:
         """The records to learn from: the first of one seeded order of trees, so that sizes are nested."""
-        key = (cell.base, cell.variant, cell.size)
+        key = (self.plan.block(block).flips, cell.base, cell.variant, cell.size)
         if key not in self._examples:
             self._examples.clear()
-            trees, _ = self.records(cell)
-            self._examples[key] = read_examples(trees, prompter, self.plan.train.token_budget)
+            trees, _ = self.records(block, cell)
+            self._examples[key] = read_examples(trees, self.prompter(cell), self.plan.train.token_budget)
         return self._examples[key]
 
-    def records(self, cell: Cell) -> tuple[pl.DataFrame, Flips]:
+    def records(self, block: str, cell: Cell) -> tuple[pl.DataFrame, Flips]:
         """The records to learn from, and the shares of their labels that are flipped."""
         trees = take(read_parquet(self.material / "train.parquet", TREES), cell.size, self.plan.seed)
-        return flipped(trees, Flips(*self.plan.block(self.block).flips), self.plan.seed)
+        return flipped(trees, Flips(*self.plan.block(block).flips), self.plan.seed)
 
-    def identity(self, cell: Cell) -> str:
+    def identity(self, block: str, cell: Cell) -> str:
         """Digest of everything that decides a cell's figures, without the code."""
-        settings = self.settings(replace(cell, seed=1)).model_dump(exclude={"save_every", "checkpoint_gib", "launch"})
+        settings = self.settings(block, replace(cell, seed=1)).model_dump(
+            exclude={"save_every", "checkpoint_gib", "launch"}
+        )
         base = sha256_file(self.bases / cell.base / "model.safetensors")
-        block = self.plan.block(self.block)
-        noise = [*block.flips, block.mend] if any(block.flips) else []
-        return digest_of([cell.name, settings, self.plan.seed, base, self._material, *noise])
+        noise = self.plan.block(block)
+        labels = [*noise.flips, noise.mend] if any(noise.flips) else []
+        return digest_of([cell.name, settings, self.plan.seed, base, self._material, *labels])
 
     @cached_property
     def _material(self) -> list[str]:
         return [sha256_file(path) for path in sorted(self.material.rglob("*.*"))]
 
-    def measure(self, cell: Cell) -> dict[str, Any]:
+    def measure(self, block: str, cell: Cell) -> dict[str, Any]:
         """Train the cell's model and measure it; the figures, with the machine that made them.
 
         Raises ``DataError`` if the block corrects the loss, which only a stack does.
         """
-        if self.plan.block(self.block).mend != "no":
-            raise DataError(f"block {self.block} corrects its loss, which only `run {self.block} --stack` does")
+        if self.plan.block(block).mend != "no":
+            raise DataError(f"block {block} corrects its loss, which only `run {block} --stack` does")
         started = time.process_time()
         with tempfile.TemporaryDirectory() as folder:
-            trained = self.train(cell, Path(folder))
+            trained = self.train(block, cell, Path(folder))
             after_training = time.process_time()
             scorer = Scorer(open_model(trained), dtype="float32", token_budget=_TOKENS, where="cpu")
             scores = [scorer.score(solutions) for solutions in self.solutions]
         evaluated = time.process_time() - after_training
         seconds = {"train": round(after_training - started, 1), "evaluate": round(evaluated, 1)}
-        return self.figures(cell, scores, {"seconds": seconds}, torch.backends.cpu.get_cpu_capability())
+        return self.figures(block, cell, scores, {"seconds": seconds}, torch.backends.cpu.get_cpu_capability())
 
     def figures(
-        self, cell: Cell, scores: Sequence[list[list[StepScore]]], notes: Mapping[str, Any], processor: str
+        self, block: str, cell: Cell, scores: Sequence[list[list[StepScore]]], notes: Mapping[str, Any], processor: str
     ) -> dict[str, Any]:
         """The figures of a cell from the scores of ``solutions``, with ``notes`` on how it was made."""
         dev, test, steps = scores
@@ -126,7 +126,7 @@ class Laboratory:
         thresholds = {name: float(figures["threshold"]) for name, figures in found.items()}
         return {
             "cell": {"base": cell.base, "variant": cell.variant, "size": cell.size, "seed": cell.seed},
-            "identity": self.identity(cell),
+            "identity": self.identity(block, cell),
             "dev": {name: best_f1(self.dev, dev, name) for name in readings},
             "processbench": found,
             "prmbench": prmbench_of(self.prmbench, steps, thresholds),
@@ -170,19 +170,19 @@ class Laboratory:
     def _exams(self) -> dict[str, Exam]:
         return {}
 
-    def settings(self, cell: Cell) -> Train:
+    def settings(self, block: str, cell: Cell) -> Train:
         """The settings of a cell's training."""
         train = self.plan.train
-        rate = self.plan.block(self.block).rates.get(cell.variant, train.learning_rate)
+        rate = self.plan.block(block).rates.get(cell.variant, train.learning_rate)
         return train.model_copy(update={"seed": train.seed + cell.seed - 1, "learning_rate": rate})
 
-    def train(self, cell: Cell, folder: Path) -> Path:
+    def train(self, block: str, cell: Cell, folder: Path) -> Path:
         """Train the model of a cell and save it in ``folder``; the path of the model."""
         torch.set_num_threads(1)  # a fixed order of sums
-        base, settings = self.bases / cell.base, self.settings(cell)
+        base, settings = self.bases / cell.base, self.settings(block, cell)
         tokenizer = tokens.load_tokenizer(base)
         prompter = Prompter(tokenizer, VARIANTS[cell.variant])
-        examples = self.examples(cell, prompter)
+        examples = self.examples(block, cell)
         network, added = load_network(base, tokenizer, settings)
         fitted = trainer.fit(network, prompter, examples, settings, folder / "progress")
         learnt = Learnt(parse_run(cell.variant), {"model": sha256_file(base / "model.safetensors")}, "", 1.0, 0)

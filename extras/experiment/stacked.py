@@ -7,6 +7,7 @@ pass of one model. Plan, objective, optimiser and trees are those of ``pathfinde
 from __future__ import annotations
 
 import time
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -72,17 +73,22 @@ def _length(trees: Sequence[Tree]) -> int:
 
 
 def place(sizes: Sequence[int], length: int) -> tuple[Numbers, int]:
-    """The first slot of each tree in rows of ``length`` slots, int64 (trees,), and the number of rows."""
-    free: list[int] = []
+    """The first slot of each tree in rows of ``length`` slots, int64 (trees,), and the number of rows.
+
+    The largest tree comes first, and each goes to the row with the least room that suffices.
+    """
+    free: list[tuple[int, int]] = []
     starts = np.zeros(len(sizes), dtype=np.int64)
+    rows = 0
     for item in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
-        row = next((row for row, left in enumerate(free[-64:], max(0, len(free) - 64)) if left >= sizes[item]), -1)
-        if row < 0:
-            row = len(free)
-            free.append(length)
-        starts[item] = row * length + length - free[row]
-        free[row] -= sizes[item]
-    return starts, len(free)
+        fits = bisect_left(free, (sizes[item], -1))
+        if fits < len(free):
+            room, row = free.pop(fits)
+        else:
+            room, row, rows = length, rows, rows + 1
+        starts[item] = row * length + length - room
+        insort(free, (room - sizes[item], row))
+    return starts, rows
 
 
 def fill(trees: Sequence[Tree], starts: Numbers, rows: int, length: int) -> npt.NDArray[np.int64]:
@@ -299,19 +305,19 @@ def gpu_name() -> str:
 
 
 def scored(
-    bench: Laboratory, cells: Sequence[Cell], device: str
+    bench: Laboratory, block: str, cells: Sequence[Cell], device: str
 ) -> Iterator[tuple[Cell, npt.NDArray[np.float32], Mapping[str, Any]]]:
     """Train and score cells that differ only in their seed: each with its margins, and notes on how it was made."""
-    first, block, started = cells[0], bench.plan.block(bench.block), time.monotonic()
+    first, started = cells[0], time.monotonic()
     prompter = bench.prompter(first)
     network = load_decoder(open_model(bench.bases / first.base), where="cpu")
-    examples, settings = bench.examples(first, prompter), bench.settings(first)
-    seeds = [bench.settings(cell).seed for cell in cells]
+    examples, settings = bench.examples(block, first), bench.settings(block, first)
+    seeds = [bench.settings(block, cell).seed for cell in cells]
     noise: dict[str, Flips] = {}
-    if any(block.flips):
-        noise["true"] = bench.records(first)[1]
+    if any(bench.plan.block(block).flips):
+        noise["true"] = bench.records(block, first)[1]
         noise["estimated"] = estimated(*observed(network, prompter, examples, settings, seeds[:_GUESSES], device))
-    stack = train(network, prompter, examples, settings, seeds, device, noise.get(block.mend))
+    stack = train(network, prompter, examples, settings, seeds, device, noise.get(bench.plan.block(block).mend))
     trained = time.monotonic()
     found = margins(stack, bench.exam(first), prompter)
     parts = {"train": trained - started, "evaluate": time.monotonic() - trained}

@@ -26,6 +26,6 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
     )
     folder = tmp_path_factory.mktemp("stacked") / "material"
     material.write_material(plan, folder)
-    bench = Laboratory(plan, "main", folder, ROOT / "infra/experiment/bases")
+    bench = Laboratory(plan, folder, ROOT / "infra/experiment/bases")
     bench.__dict__["solutions"] = tuple(part[::16] for part in bench.solutions)
     return bench

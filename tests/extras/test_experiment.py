@@ -261,7 +261,8 @@ def test_a_block_runs_resumes_and_repeats_a_cell(
     bases.train_base("a2", plan, tmp_path / "bases")
     with pytest.raises(DataError, match="no base model 'a9'; the ladder has a2"):
         bases.train_base("a9", plan, tmp_path / "bases")
-    monkeypatch.setattr(command, "_LABORATORY", [Laboratory(plan, "main", drawn, tmp_path / "bases")])
+    small = Laboratory(plan, drawn, tmp_path / "bases")
+    monkeypatch.setattr(command, "laboratory", lambda: small)
     monkeypatch.setattr(command, "CELLS", tmp_path / "cells")
     cell = Cell("a2", "full", 40, 1)
     path = command.measure(command.path_of("main", cell), cell)

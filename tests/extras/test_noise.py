@@ -65,15 +65,16 @@ def test_a_stack_estimates_the_rates_and_corrects_its_loss(bench: Laboratory) ->
         mend: bench.plan.block("main").model_copy(update={"flips": (0.2, 0.3), "mend": mend})
         for mend in ("no", "estimated", "true")
     }
-    plan, cell = bench.plan.model_copy(update={"blocks": blocks}), Cell("b1", "plain_error", 40, 1)
+    other, cell = (
+        replace(bench, plan=bench.plan.model_copy(update={"blocks": blocks})),
+        Cell("b1", "plain_error", 40, 1),
+    )
+    other.__dict__["solutions"] = bench.solutions
     found = {}
     for mend in blocks:
-        other = replace(bench, plan=plan, block=mend)
-        other.__dict__["solutions"] = bench.solutions
-        ((_, margins, notes),) = stacked.scored(other, [cell], "cpu")
-        found[mend] = margins
-        assert notes["noise"]["true"] == other.records(cell)[1]
+        ((_, found[mend], notes),) = stacked.scored(other, mend, [cell], "cpu")
+        assert notes["noise"]["true"] == other.records(mend, cell)[1]
         assert all(0 <= rate <= 1 for rate in notes["noise"]["estimated"])
     assert not np.array_equal(found["no"], found["true"])
     with pytest.raises(DataError, match="block true corrects its loss, which only `run true --stack` does"):
-        replace(bench, plan=plan, block="true").measure(cell)
+        other.measure("true", cell)

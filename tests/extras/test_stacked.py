@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,10 @@ import pytest
 import torch
 
 from extras.experiment import stacked
-from extras.experiment.__main__ import stacks
+from extras.experiment.__main__ import path_of, stacks
 from extras.experiment.cell import Laboratory
 from extras.experiment.plan import Cell
 from ground.io import DataError
-from pathfinder.core.prompts import VARIANTS
 from pathfinder.models.folders import open_model
 from pathfinder.prm.scoring import Scorer
 from pathfinder.tree.tree import build_tree
@@ -22,10 +22,10 @@ from pathfinder.tree.tree import build_tree
 @pytest.mark.parametrize("variant", ["full", "autoregressive", "plain_error"])
 def test_a_stack_trains_and_scores_as_one_model_does(bench: Laboratory, variant: str, tmp_path: Path) -> None:
     cells = [Cell("b1", variant, 40, seed) for seed in (1, 2)]
-    found = list(stacked.scored(bench, cells, "cpu"))
+    found = list(stacked.scored(bench, "main", cells, "cpu"))
     assert [cell for cell, _, _ in found] == cells
     for cell, margins, notes in found:
-        scorer = Scorer(open_model(bench.train(cell, tmp_path / cell.name)), where="cpu")
+        scorer = Scorer(open_model(bench.train("main", cell, tmp_path / cell.name)), where="cpu")
         assert notes["seconds"].keys() == {"train", "evaluate"}
         for solutions, mine in zip(bench.solutions, stacked.scores_of(bench, cell, margins), strict=True):
             for got, want in zip(mine, scorer.score(solutions), strict=True):
@@ -55,20 +55,26 @@ def test_trees_that_do_not_fit_together_get_rows_of_their_own() -> None:
 
 def test_seeds_of_the_same_training_make_a_stack() -> None:
     cells = [Cell("a2", variant, 500, seed) for seed in range(1, 6) for variant in ("full", "no_subtasks")]
-    made = stacks(cells, 3)
-    assert [[(cell.variant, cell.seed) for cell in part] for part in made] == [
-        [(variant, seed) for seed in seeds] for seeds in ((1, 2, 3), (4, 5)) for variant in ("full", "no_subtasks")
+    paths = {path_of(block, cell): cell for block in ("main", "more") for cell in cells}
+    assert [
+        [(path.parent.name, paths[path].variant, paths[path].seed) for path in part] for part in stacks(paths, 3)
+    ] == [
+        [(block, variant, seed) for seed in seeds]
+        for block in ("main", "more")
+        for variant in ("full", "no_subtasks")
+        for seeds in ((1, 2, 3), (4, 5))
     ]
 
 
 def test_a_block_has_its_own_learning_rates(bench: Laboratory) -> None:
     cell = Cell("b1", "full", 40, 3)
-    block = bench.plan.block("main").model_copy(update={"rates": {"full": 2e-4}})
-    other = Laboratory(bench.plan.model_copy(update={"blocks": {"tuned": block}}), "tuned", bench.material, bench.bases)
-    assert (other.settings(cell).learning_rate, other.settings(cell).seed) == (2e-4, bench.settings(cell).seed)
-    assert other.settings(Cell("b1", "plain_error", 40, 3)) == bench.settings(Cell("b1", "plain_error", 40, 3))
-    assert other.identity(cell) != bench.identity(cell)
-    assert set(VARIANTS) > {*block.rates}
+    blocks = {"tuned": bench.plan.block("main").model_copy(update={"rates": {"full": 2e-4}})}
+    other = replace(bench, plan=bench.plan.model_copy(update={"blocks": bench.plan.blocks | blocks}))
+    tuned, main = other.settings("tuned", cell), bench.settings("main", cell)
+    assert (tuned.learning_rate, tuned.seed) == (2e-4, main.seed)
+    control = Cell("b1", "plain_error", 40, 3)
+    assert other.settings("tuned", control) == bench.settings("main", control)
+    assert other.identity("tuned", cell) != other.identity("main", cell) == bench.identity("main", cell)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
