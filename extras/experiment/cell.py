@@ -73,7 +73,7 @@ class Laboratory:
 
     def examples(self, block: str, cell: Cell) -> list[Example]:
         """The records to learn from: the first of one seeded order of trees, so that sizes are nested."""
-        key = (self.plan.block(block).flips, cell.base, cell.variant, cell.size)
+        key = (*self.plan.block(block).flips, cell.base, cell.variant, cell.size)
         if key not in self._examples:
             self._examples.clear()
             trees, _ = self.records(block, cell)

@@ -91,7 +91,7 @@ class Block(Section):
     seeds: Annotated[list[PositiveInt], Field(min_length=2, max_length=2)]
     rates: dict[str, PositiveFloat] = Field(default_factory=dict)
     looks: dict[PositiveInt, Share] = Field(default=LOOKS)
-    flips: tuple[Share, Share] = (0.0, 0.0)
+    flips: Annotated[list[Share], Field(min_length=2, max_length=2)] = Field(default=[0.0, 0.0])
     mend: Literal["no", "estimated", "true"] = "no"
 
     @property

@@ -62,7 +62,7 @@ def test_the_corrected_loss_is_the_likelihood_of_what_was_observed() -> None:
 
 def test_a_stack_estimates_the_rates_and_corrects_its_loss(bench: Laboratory) -> None:
     blocks = {
-        mend: bench.plan.block("main").model_copy(update={"flips": (0.2, 0.3), "mend": mend})
+        mend: bench.plan.block("main").model_copy(update={"flips": [0.2, 0.3], "mend": mend})
         for mend in ("no", "estimated", "true")
     }
     other, cell = (
