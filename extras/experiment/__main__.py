@@ -190,15 +190,15 @@ def attacked() -> None:
 
 @app.command("answers")
 def print_answers(blocks: list[str]) -> None:
-    """Print the table of answers of the finished cells of blocks: `main` or, for the second look, `main more`."""
+    """Print the table of answers of the finished cells of blocks, such as `tuned`."""
     from extras.experiment.answers import HEADS, answers, read_cells, rows_of
     from extras.experiment.figures import read_judged
     from extras.experiment.material import MATERIAL
     from pathfinder.pages.page import markdown_table
 
     cells = {cell: figures for block in blocks for cell, figures in read_cells(CELLS / block).items()}
-    looks = load_plan().block(blocks[0]).looks
-    print(markdown_table(HEADS, rows_of(answers(cells, read_judged(MATERIAL / "processbench"), looks))))
+    plan, items = load_plan().block(blocks[0]), read_judged(MATERIAL / "processbench")
+    print(markdown_table(HEADS, rows_of(answers(cells, items, plan.looks, plan.readings))))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from pathfinder.benchmarks.bootstrap import Estimate, adjusted, estimate, resamp
 from pathfinder.benchmarks.processbench import f1_of, subsets_of
 
 Verdict = Literal["helps", "harms", "equivalent", "open", "too high"]
+Reading = Literal["soundness", "quality", "definition"]
 Figures = Mapping[str, Any]
 Rows = npt.NDArray[np.float64]
 """A figure or a difference on all items and on each resample, float64 (1 + resamples,), or one such row per seed."""
@@ -39,7 +41,7 @@ class Hypothesis:
     question: str
     left: str
     right: str
-    reading: Literal["soundness", "quality", "definition"]
+    reading: Reading
 
 
 HYPOTHESES = (
@@ -124,8 +126,17 @@ def figure_of(figures: Figures, reading: str, f1: Callable[[str], Rows]) -> Rows
     return halved
 
 
-def answers(cells: Mapping[Cell, Figures], items: Sequence[Judged], looks: Mapping[int, float] = LOOKS) -> list[Answer]:
-    """The answer to each hypothesis in each setting (base and number of records) with at least two paired seeds."""
+def answers(
+    cells: Mapping[Cell, Figures],
+    items: Sequence[Judged],
+    looks: Mapping[int, float] = LOOKS,
+    readings: Mapping[str, Reading] = MappingProxyType({}),
+) -> list[Answer]:
+    """The answer to each hypothesis in each setting (base and number of records) with at least two paired seeds.
+
+    ``readings`` replaces the reading of hypotheses by name.
+    """
+    hypotheses = [replace(each, reading=readings.get(each.name, each.reading)) for each in HYPOTHESES]
     replicates, memo = Replicates(items), dict[tuple[Cell, str], Rows]()
 
     def value(cell: Cell, reading: str) -> Rows:
@@ -136,7 +147,7 @@ def answers(cells: Mapping[Cell, Figures], items: Sequence[Judged], looks: Mappi
     out: list[Answer] = []
     for base, size in sorted({(cell.base, cell.size) for cell in cells}):
         here: list[tuple[Hypothesis, Rows]] = []
-        for hypothesis in HYPOTHESES:
+        for hypothesis in hypotheses:
             sides = [Cell(base, variant, size, 0) for variant in (hypothesis.left, hypothesis.right)]
             seeds = sorted(set.intersection(*({c.seed for c in cells if replace(c, seed=0) == side} for side in sides)))
             pairs = [[value(replace(side, seed=seed), hypothesis.reading) for side in sides] for seed in seeds]

@@ -82,7 +82,8 @@ class Block(Section):
     """Cells that are run together: every combination of the lists; ``seeds`` are the first and the last.
 
     ``rates`` replaces the learning rate of some variants. ``looks`` maps a number of seeds to the level of its look.
-    ``flips`` are the shares of wrong labels (``noise.Flips``), and ``mend`` is how the loss knows them.
+    ``readings`` replaces the reading of some hypotheses. ``flips`` are shares of wrong labels (``noise.Flips``), and
+    ``mend`` is how the loss knows them.
     """
 
     bases: list[str]
@@ -91,6 +92,7 @@ class Block(Section):
     seeds: Annotated[list[PositiveInt], Field(min_length=2, max_length=2)]
     rates: dict[str, PositiveFloat] = Field(default_factory=dict)
     looks: dict[PositiveInt, Share] = Field(default=LOOKS)
+    readings: dict[str, Literal["soundness", "quality", "definition"]] = Field(default_factory=dict)
     flips: Annotated[list[Share], Field(min_length=2, max_length=2)] = Field(default=[0.0, 0.0])
     mend: Literal["no", "estimated", "true"] = "no"
 
