@@ -15,9 +15,10 @@ import numpy as np
 from docs.tools.readings import END, START, standalone
 from docs.tools.readme import between
 from extras.experiment import answers, attacks
+from extras.experiment import tables as more
 from extras.experiment.figures import read_judged
 from extras.experiment.material import MATERIAL
-from extras.experiment.plan import CELLS, FOLDER, Cell
+from extras.experiment.plan import CELLS, FOLDER, Cell, load_plan
 from ground.io import read_json, write_text
 from ground.text import errors_without_traceback
 from pathfinder.core.prompts import VARIANTS
@@ -25,15 +26,37 @@ from pathfinder.pages.page import markdown_table
 from pathfinder.pages.svg import line_chart
 
 PAGE, PICTURE = FOLDER / "answers.md", Path("docs/attacks.svg")
+_MENDS = {"no": "", "estimated": "-estimated", "true": "-true"}
+"""The ends of the names of the blocks of wrong labels."""
 _WINDOW = 10
 """Steps of a policy whose mean is one point of a line."""
 
 
 def tables() -> str:
-    """The answers of the block ``main``, dressed faults, and best of n and the policies, as Markdown."""
-    found = answers.answers(answers.read_cells(CELLS / "main"), read_judged(MATERIAL / "processbench"))
+    """The tables of all blocks that have cells, dressed faults, and best of n and the policies, as Markdown."""
+    plan, items = load_plan(), read_judged(MATERIAL / "processbench")
+    cells = {name: answers.read_cells(CELLS / name) for name in plan.blocks}
+    found = {
+        name: answers.answers(cells[name], items, plan.block(name).looks, plan.block(name).readings)
+        for name in ("tuned", "main")
+    }
+    curved, said = more.curve_rows(cells["tuned"] | cells["curves"])
+    noisy = {
+        level: {mend: cells[f"{level}-noise{end}"] for mend, end in _MENDS.items()} for level in ("little", "much")
+    }
+    around = [
+        (more.RATES, more.rate_rows([(plan.block(name).rates, cells[name]) for name in ("fast", "slow")])),
+        (more.CURVES, curved),
+        (more.NOISE, more.noise_rows(noisy, items)),
+    ]
     parts = [
-        markdown_table(answers.HEADS, answers.rows_of(found)),
+        *(
+            f"`{name}`:\n\n{markdown_table(answers.HEADS, answers.rows_of(each))}"
+            for name, each in found.items()
+            if each
+        ),
+        *(markdown_table(heads, rows) for heads, rows in around if rows),
+        *said,
         markdown_table(attacks.DRESSED, attacks.dressed_rows(FOLDER / "attacks")),
         markdown_table(attacks.HEADS, attacks.rows_of(FOLDER / "attacks")),
     ]

@@ -192,7 +192,7 @@ def verdict_of(found: Estimate, near: Estimate, p: float, level: float) -> Verdi
 def seeds_needed(value: float, spread: float, of_items: float, level: float) -> int:
     """Seeds that decide if the difference stays ``value``: an equivalence interval within ``SMALLEST``, or ``level``.
 
-    0 means that no number of seeds decides: the problems alone leave the interval too wide.
+    0 means that no number of seeds decides, because too few problems leave the interval too wide.
     """
     within = abs(value) < SMALLEST
     room = SMALLEST - abs(value) if within else abs(value)

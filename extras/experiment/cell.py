@@ -20,7 +20,7 @@ from extras.experiment.figures import Judged, best_f1, by_reading_of, prmbench_o
 from extras.experiment.material import MATERIAL
 from extras.experiment.noise import Flips, flipped
 from extras.experiment.plan import Cell, Plan
-from extras.experiment.stacked import Exam
+from extras.experiment.rows import Exam
 from ground.io import DataError, digest_of, read_parquet, sha256_file
 from pathfinder.benchmarks.readers import PRMBenchItem, read_prmbench
 from pathfinder.core.labels import HUMAN

@@ -1,16 +1,14 @@
 """Cells that differ only in their seed, trained and scored together: their weights are stacked in one tensor each.
 
-A cell's model is so small that a GPU waits for its kernels. One pass over a stack of models takes hardly longer than a
-pass of one model. Plan, objective, optimiser and trees are those of ``pathfinder.training`` and ``pathfinder.tree``.
+A cell's model is so small that a GPU waits for its kernels, so many models take hardly longer than one. Plan,
+objective, optimiser and trees come from ``pathfinder.training`` and ``pathfinder.tree``.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,86 +16,28 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from extras.experiment.cell import Laboratory
 from extras.experiment.noise import Flags, Flips, Floats, corrected, estimated
 from extras.experiment.plan import Cell
+from extras.experiment.rows import Exam, Rows, fill, length_of, place
 from ground.io import DataError
 from ground.progress import Progress
 from pathfinder.core.params import Train
-from pathfinder.core.steps import Solution, StepScore
+from pathfinder.core.steps import StepScore
 from pathfinder.models.architectures import Shape
 from pathfinder.models.decoder import load_decoder
 from pathfinder.models.folders import open_model
-from pathfinder.prm.steps import queries_of, step_score
+from pathfinder.prm.steps import step_score
 from pathfinder.training.adamw import AdamW
 from pathfinder.training.examples import Example
 from pathfinder.training.trainer import plan_of, share_of_rate
 from pathfinder.tree.passes import Place, Prompter
-from pathfinder.tree.tree import Tree
 
-if TYPE_CHECKING:
-    from extras.experiment.cell import Laboratory
-
-Numbers = npt.NDArray[np.int64]
 _PARTS = 32
 """Rows of the trees to score that one pass of all models reads."""
 _GUESSES = 8
 """Seeds whose mean prediction estimates the rates of wrong labels."""
 _LAYER = "model.layers.{}."
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Trees packed in rows of equal length; int64 (..., rows, length). Slots without a token see only themselves."""
-
-    ids: Tensor
-    depth: Tensor
-    end: Tensor
-    """The end of each slot's subtree within its row."""
-
-    def __getitem__(self, key: Any) -> Rows:
-        return Rows(self.ids[key], self.depth[key], self.end[key])
-
-    def to(self, device: torch.device | str) -> Rows:
-        """The rows on a device."""
-        return Rows(self.ids.to(device), self.depth.to(device), self.end.to(device))
-
-    def visible(self) -> Tensor:
-        """Which slot (second last dimension) sees which: bool (..., rows, length, length)."""
-        at = torch.arange(self.ids.shape[-1], device=self.ids.device)
-        return (at[None, :] <= at[:, None]) & (at[:, None] < self.end[..., None, :])
-
-
-def _length(trees: Sequence[Tree]) -> int:
-    """The length of rows for the trees, a multiple of 16, which the kernels of attention like."""
-    return -(-max(len(tree) for tree in trees) // 16) * 16
-
-
-def place(sizes: Sequence[int], length: int) -> tuple[Numbers, int]:
-    """The first slot of each tree in rows of ``length`` slots, int64 (trees,), and the number of rows.
-
-    The largest tree comes first, and each goes to the row with the least room that suffices.
-    """
-    free: list[tuple[int, int]] = []
-    starts = np.zeros(len(sizes), dtype=np.int64)
-    rows = 0
-    for item in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
-        fits = bisect_left(free, (sizes[item], -1))
-        if fits < len(free):
-            room, row = free.pop(fits)
-        else:
-            room, row, rows = length, rows, rows + 1
-        starts[item] = row * length + length - room
-        insort(free, (room - sizes[item], row))
-    return starts, rows
-
-
-def fill(trees: Sequence[Tree], starts: Numbers, rows: int, length: int) -> npt.NDArray[np.int64]:
-    """``ids``, ``depth`` and ``end`` of the rows: int64 (3, rows, length)."""
-    flat = np.zeros((3, rows * length), dtype=np.int64)
-    flat[2] = np.arange(rows * length) % length + 1
-    for tree, start in zip(trees, starts.tolist(), strict=True):
-        flat[:, start : start + len(tree)] = tree.ids, tree.depth, tree.end + start % length
-    return flat.reshape(3, rows, length)
 
 
 class Stack(nn.Module):
@@ -191,12 +131,12 @@ def train(
 ) -> Stack:
     """Train a copy of ``network`` for each of the ``seeds`` of ``settings``, as ``trainer.fit`` trains one.
 
-    With ``flips`` the loss is that of the observed labels.
+    With ``flips`` the loss expects labels that are wrong at these rates.
     """
     stack, ids = Stack(network, len(seeds)).to(device), prompter.ids
     optimiser = AdamW(stack, settings.weight_decay)
     plans = [plan_of(examples, settings.model_copy(update={"seed": seed})) for seed in seeds]
-    length = _length([example.tree for example in examples])
+    length = length_of([example.tree for example in examples])
     with Progress(f"train {len(seeds)} seeds", len(plans[0]), "steps") as progress:
         for step in range(len(plans[0])):
             chosen = [[examples[item] for item in plan[step]] for plan in plans]
@@ -250,35 +190,9 @@ def _clip(stack: Stack, most: float) -> None:
         gradient.mul_(shares.view(-1, *(1 for _ in gradient.shape[1:])))
 
 
-@dataclass(frozen=True)
-class Exam:
-    """The trees of prompts of some solutions with every combination of labels, and their places in order."""
-
-    rows: Rows
-    reads: Numbers
-    places: tuple[tuple[Place, ...], ...]
-    """For each solution; ``Place.query`` is the number of the step."""
-
-    @classmethod
-    def of(cls, prompter: Prompter, solutions: Sequence[Solution]) -> Exam:
-        """The exam of some solutions."""
-        encoded = iter(prompter.encode([query for solution in solutions for query in queries_of(solution)]))
-        made = [prompter.tree_of([next(encoded) for _ in s.steps], prompter.passes) for s in solutions]
-        return cls.of_trees([tree for tree, _ in made], [tuple(places) for _, places in made])
-
-    @classmethod
-    def of_trees(cls, trees: Sequence[Tree], places: Sequence[tuple[Place, ...]]) -> Exam:
-        """The exam of some trees, with their places if they are needed."""
-        length = _length(trees)
-        starts, count = place([len(tree) for tree in trees], length)
-        rows = Rows(*(torch.from_numpy(part) for part in fill(trees, starts, count, length)))
-        reads = np.concatenate([tree.reads + start for tree, start in zip(trees, starts.tolist(), strict=True)])
-        return cls(rows, reads, tuple(places))
-
-
 @torch.inference_mode()
 def margins(stack: Stack, exam: Exam, prompter: Prompter) -> npt.NDArray[np.float32]:
-    """The logit of ``<+>`` minus that of ``<->`` at every place of an exam: float32 (seeds, places)."""
+    """The difference of the logits of ``<+>`` and ``<->`` at every place of an exam: float32 (seeds, places)."""
     head = stack.head()
     direction = (head[:, prompter.ids.good] - head[:, prompter.ids.bad])[..., None]
     seeds, length = len(head), exam.rows.ids.shape[-1]

@@ -60,7 +60,7 @@ def test_the_plan_names_only_what_exists() -> None:
         assert {cell.base for cell in block.cells} <= set(plan.bases)
     assert len(plan.block("main").cells) == 2 * 5 * 2 * 24
     assert {c.seed for c in plan.block("pilot").cells}.isdisjoint(c.seed for c in plan.block("main").cells)
-    with pytest.raises(DataError, match="no block 'mane'; the blocks are pilot, main"):
+    with pytest.raises(DataError, match="no block 'mane'; the blocks are fast, slow, tuned"):
         plan.block("mane")
     with pytest.raises(ValueError, match=r"blocks\.main: unknown fuller"):
         Plan.model_validate(

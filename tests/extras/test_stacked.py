@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from extras.experiment import stacked
+from extras.experiment import rows, stacked
 from extras.experiment.__main__ import path_of, stacks
 from extras.experiment.cell import Laboratory
 from extras.experiment.plan import Cell
@@ -39,17 +39,17 @@ def test_a_stack_trains_and_scores_as_one_model_does(bench: Laboratory, variant:
 def test_a_slot_sees_only_what_leads_to_it_in_its_own_tree() -> None:
     prompts = [np.array(ids, dtype=np.int32) for ids in ([1, 2, 3], [1, 2, 4, 5], [1, 6])]
     trees = [build_tree(prompts, [(0, 2), (1, 3), (2, 1)]), build_tree(prompts[:1], [(0, 2)])]
-    starts, count = stacked.place([len(tree) for tree in trees], 16)
+    starts, count = rows.place([len(tree) for tree in trees], 16)
     assert (starts.tolist(), count) == ([0, 6], 1)
-    rows = stacked.Rows(*(torch.from_numpy(part) for part in stacked.fill(trees, starts, count, 16)))
-    seen = rows.visible()[0]
-    texts = ["".join(str(int(rows.ids[0, at])) for at in np.flatnonzero(seen[slot])) for slot in range(9)]
+    packed = rows.Rows(*(torch.from_numpy(part) for part in rows.fill(trees, starts, count, 16)))
+    seen = packed.visible()[0]
+    texts = ["".join(str(int(packed.ids[0, at])) for at in np.flatnonzero(seen[slot])) for slot in range(9)]
     assert texts == ["1", "12", "123", "124", "1245", "16", "1", "12", "123"]
     assert seen[9:].sum(1).tolist() == [1] * 7, "a slot without a token sees itself"
 
 
 def test_trees_that_do_not_fit_together_get_rows_of_their_own() -> None:
-    starts, count = stacked.place([10, 16, 7, 6], 16)
+    starts, count = rows.place([10, 16, 7, 6], 16)
     assert (starts.tolist(), count) == ([16, 0, 32, 26], 3)
 
 
