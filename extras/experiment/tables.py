@@ -63,7 +63,7 @@ def curve_rows(cells: Cells) -> tuple[list[tuple[str, ...]], list[str]]:
     rows, said = list[tuple[str, ...]](), list[str]()
     for base in sorted({cell.base for cell in cells}):
         sizes, curves = _curves({cell: figures for cell, figures in cells.items() if cell.base == base})
-        if len(curves) < 2 or REFERENCE not in sizes:
+        if len(curves) < 2 or REFERENCE not in sizes[1:]:
             continue
         for size in sizes:
             shown = [[both[variant][size] for both in curves] for variant in _CURVED]
