@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from prefect import flow
 from prefect.client.schemas.objects import State
+from prefect.logging.handlers import APILogHandler
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 from pydantic import Field
@@ -103,6 +104,8 @@ def stage(
     except PathfinderError as error:
         say(str(error))
         return Failed(name=class_of(error).capitalize(), message=str(error))
+    finally:
+        APILogHandler().flush()  # the run that waits reads the lines once this one has ended
     return Completed(message=f"{name} {state} on {platform.node()}")
 
 
