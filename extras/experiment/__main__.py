@@ -197,6 +197,8 @@ def print_answers(blocks: list[str]) -> None:
     from pathfinder.pages.page import markdown_table
 
     cells = {cell: figures for block in blocks for cell, figures in read_cells(CELLS / block).items()}
+    if not cells:
+        raise DataError(f"{CELLS}: no finished cells of {', '.join(blocks)}; run them first")
     plan, items = load_plan().block(blocks[0]), read_judged(MATERIAL / "processbench")
     print(markdown_table(HEADS, rows_of(answers(cells, items, plan.looks, plan.readings))))
 
