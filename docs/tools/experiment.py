@@ -26,8 +26,8 @@ from pathfinder.pages.page import markdown_table
 from pathfinder.pages.svg import line_chart
 
 PAGE, PICTURE = FOLDER / "answers.md", Path("docs/attacks.svg")
-_MENDS = {"no": "", "estimated": "-estimated", "true": "-true"}
-"""The ends of the names of the blocks of wrong labels."""
+_ENDS = {"none": "", "estimated": "-estimated", "true": "-true"}
+"""How the name of a block of wrong labels ends, by the correction of its loss."""
 _WINDOW = 10
 """Steps of a policy whose mean is one point of a line."""
 
@@ -42,7 +42,8 @@ def tables() -> str:
     }
     curved, said = more.curve_rows(cells["tuned"] | cells["curves"])
     noisy = {
-        level: {mend: cells[f"{level}-noise{end}"] for mend, end in _MENDS.items()} for level in ("little", "much")
+        level: {correction: cells[f"{level}-noise{end}"] for correction, end in _ENDS.items()}
+        for level in ("little", "much")
     }
     around = [
         (more.RATES, more.rate_rows([(plan.block(name).rates, cells[name]) for name in ("fast", "slow")])),

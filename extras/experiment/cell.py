@@ -92,7 +92,7 @@ class Laboratory:
         )
         base = sha256_file(self.bases / cell.base / "model.safetensors")
         noise = self.plan.block(block)
-        labels = [*noise.flips, noise.mend] if any(noise.flips) else []
+        labels = [*noise.flips, noise.correction] if any(noise.flips) else []
         return digest_of([cell.name, settings, self.plan.seed, base, self._material, *labels])
 
     @cached_property
@@ -104,7 +104,7 @@ class Laboratory:
 
         Raises ``DataError`` if the block corrects the loss, which only a stack does.
         """
-        if self.plan.block(block).mend != "no":
+        if self.plan.block(block).correction != "none":
             raise DataError(f"block {block} corrects its loss, which only `run {block} --stack` does")
         started = time.process_time()
         with tempfile.TemporaryDirectory() as folder:

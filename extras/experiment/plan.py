@@ -82,8 +82,8 @@ class Block(Section):
     """Cells that are run together: every combination of the lists; ``seeds`` are the first and the last.
 
     ``rates`` replaces the learning rate of some variants. ``looks`` maps a number of seeds to the level of its look.
-    ``readings`` replaces the reading of some hypotheses. ``flips`` are shares of wrong labels (``noise.Flips``), and
-    ``mend`` is how the loss knows them.
+    ``readings`` replaces the reading of some hypotheses. ``flips`` are shares of wrong labels (``noise.Flips``).
+    ``correction`` names the shares for which the loss allows: none, the ones estimated without the truth, or the true.
     """
 
     bases: list[str]
@@ -94,7 +94,7 @@ class Block(Section):
     looks: dict[PositiveInt, Share] = Field(default=LOOKS)
     readings: dict[str, Literal["soundness", "quality", "definition"]] = Field(default_factory=dict)
     flips: Annotated[list[Share], Field(min_length=2, max_length=2)] = Field(default=[0.0, 0.0])
-    mend: Literal["no", "estimated", "true"] = "no"
+    correction: Literal["none", "estimated", "true"] = "none"
 
     @property
     def cells(self) -> list[Cell]:

@@ -57,10 +57,6 @@ class Stack(nn.Module):
         """The stacked weights with a name of the decoder."""
         return self.get_parameter(name.replace(".", "/"))
 
-    def weights_of(self, seed: int) -> dict[str, Tensor]:
-        """The weights of one model, on the CPU."""
-        return {name: self.weight(name)[seed].detach().cpu() for name in self.names}
-
     def head(self) -> Tensor:
         """The matrix of the logits, (seeds, vocabulary, hidden)."""
         return self.weight("model.embed_tokens.weight" if self.shape.tied else "lm_head.weight")
@@ -197,18 +193,14 @@ def margins(stack: Stack, exam: Exam, prompter: Prompter) -> npt.NDArray[np.floa
     direction = (head[:, prompter.ids.good] - head[:, prompter.ids.bad])[..., None]
     seeds, length = len(head), exam.rows.ids.shape[-1]
     out = np.zeros((seeds, len(exam.reads)), dtype=np.float32)
-    for first, rows in _parts(exam.rows):
+    for first in range(0, len(exam.rows.ids), _PARTS):
+        rows = exam.rows[first : first + _PARTS]
         mine = np.flatnonzero((exam.reads >= first * length) & (exam.reads < (first + len(rows.ids)) * length))
         reads = torch.from_numpy(exam.reads[mine] - first * length).to(head.device).expand(seeds, -1)
         part = rows.to(head.device)
         states = stack(Rows(*(x.expand(seeds, -1, -1) for x in (part.ids, part.depth, part.end))), reads)
         out[:, mine] = torch.bmm(states, direction)[..., 0].cpu().numpy()
     return out
-
-
-def _parts(rows: Rows) -> Iterator[tuple[int, Rows]]:
-    for first in range(0, len(rows.ids), _PARTS):
-        yield first, rows[first : first + _PARTS]
 
 
 def gpu_name() -> str:
@@ -231,7 +223,8 @@ def scored(
     if any(bench.plan.block(block).flips):
         noise["true"] = bench.records(block, first)[1]
         noise["estimated"] = estimated(*observed(network, prompter, examples, settings, seeds[:_GUESSES], device))
-    stack = train(network, prompter, examples, settings, seeds, device, noise.get(bench.plan.block(block).mend))
+    flips = noise.get(bench.plan.block(block).correction)
+    stack = train(network, prompter, examples, settings, seeds, device, flips)
     trained = time.monotonic()
     found = margins(stack, bench.exam(first), prompter)
     parts = {"train": trained - started, "evaluate": time.monotonic() - trained}

@@ -91,23 +91,24 @@ def _curves(cells: Cells) -> tuple[list[int], list[dict[str, dict[int, float]]]]
 def noise_rows(levels: Mapping[str, Mapping[str, Cells]], items: Sequence[Judged]) -> list[tuple[str, ...]]:
     """Rows with ``NOISE``, from the cells of each level without correction and by the estimated and the true shares.
 
-    The keys of a level are the values of ``Block.mend``. Gains are paired by seed, in points with 95 % intervals.
+    Each level has cells by ``Block.correction``. A gain is the difference from no correction, paired by seed, in points
+    with a 95 % interval.
     """
     replicates, rows = Replicates(items), list[tuple[str, ...]]()
     for level, blocks in levels.items():
         shared = sorted(set.intersection(*map(set, blocks.values())), key=lambda cell: cell.seed)
         if len(shared) < 2:
             continue
-        notes = [blocks["no"][cell]["noise"] for cell in shared]
+        notes = [blocks["none"][cell]["noise"] for cell in shared]
         row = [", ".join(f"{fmean(n[name][i] for n in notes):.3f}" for i in (0, 1)) for name in ("true", "estimated")]
         found = {
-            mend: np.stack([replicates.f1(cells[cell]["processbench"]["soundness"]["hits"]) for cell in shared])
-            for mend, cells in blocks.items()
+            name: np.stack([replicates.f1(cells[cell]["processbench"]["soundness"]["hits"]) for cell in shared])
+            for name, cells in blocks.items()
         }
-        row.append(f"{found['no'][:, 0].mean():.1f}")
-        for mend in ("estimated", "true"):
-            gain = estimate([found[mend] - found["no"]], 0.95)
-            row.append(f"{found[mend][:, 0].mean():.1f}")
+        row.append(f"{found['none'][:, 0].mean():.1f}")
+        for correction in ("estimated", "true"):
+            gain = estimate([found[correction] - found["none"]], 0.95)
+            row.append(f"{found[correction][:, 0].mean():.1f}")
             row.append(f"{gain.value:+.1f} [{gain.low:.1f}, {gain.high:.1f}], p {gain.p:.3f}")
         rows.append((level, *row))
     return rows

@@ -62,8 +62,8 @@ def test_the_corrected_loss_is_the_likelihood_of_what_was_observed() -> None:
 
 def test_a_stack_estimates_the_rates_and_corrects_its_loss(bench: Laboratory) -> None:
     blocks = {
-        mend: bench.plan.block("main").model_copy(update={"flips": [0.2, 0.3], "mend": mend})
-        for mend in ("no", "estimated", "true")
+        name: bench.plan.block("main").model_copy(update={"flips": [0.2, 0.3], "correction": name})
+        for name in ("none", "estimated", "true")
     }
     other, cell = (
         replace(bench, plan=bench.plan.model_copy(update={"blocks": blocks})),
@@ -71,10 +71,10 @@ def test_a_stack_estimates_the_rates_and_corrects_its_loss(bench: Laboratory) ->
     )
     other.__dict__["solutions"] = bench.solutions
     found = {}
-    for mend in blocks:
-        ((_, found[mend], notes),) = stacked.scored(other, mend, [cell], "cpu")
-        assert notes["noise"]["true"] == other.records(mend, cell)[1]
+    for name in blocks:
+        ((_, found[name], notes),) = stacked.scored(other, name, [cell], "cpu")
+        assert notes["noise"]["true"] == other.records(name, cell)[1]
         assert all(0 <= rate <= 1 for rate in notes["noise"]["estimated"])
-    assert not np.array_equal(found["no"], found["true"])
+    assert not np.array_equal(found["none"], found["true"])
     with pytest.raises(DataError, match="block true corrects its loss, which only `run true --stack` does"):
         other.measure("true", cell)

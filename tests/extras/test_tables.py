@@ -57,8 +57,8 @@ def test_the_gain_of_a_corrected_loss_is_paired(bench: Laboratory, tmp_path: Pat
         return {"processbench": {"soundness": {"hits": hits}}, "noise": note}
 
     level = {
-        mend: {Cell("a2", "plain_error", 2000, seed): cell(0.5 + gain + seed / 100) for seed in range(6)}
-        for mend, gain in {"no": 0.0, "estimated": 0.1, "true": 0.2}.items()
+        correction: {Cell("a2", "plain_error", 2000, seed): cell(0.5 + gain + seed / 100) for seed in range(6)}
+        for correction, gain in {"none": 0.0, "estimated": 0.1, "true": 0.2}.items()
     }
     ((name, true, estimate, plain, better, gain, *_),) = noise_rows({"little": level}, items)
     assert (name, true, estimate) == ("little", "0.050, 0.100", "0.060, 0.090")
