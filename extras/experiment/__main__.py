@@ -6,15 +6,10 @@ Run     make experiment BLOCK=main            everything that a block needs, as 
 
 from __future__ import annotations
 
-import multiprocessing
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -23,36 +18,9 @@ from ground.io import DataError, read_json, write_json
 from ground.progress import Progress
 from ground.show import Verbs
 
-if TYPE_CHECKING:
-    from extras.experiment.cell import Laboratory
-
 app = typer.Typer(
     cls=Verbs, help=(__doc__ or "").partition("\n")[0], add_completion=False, pretty_exceptions_enable=False
 )
-
-
-@cache
-def laboratory() -> Laboratory:
-    """The laboratory of this process, which reads the test sets once."""
-    from extras.experiment.cell import Laboratory
-
-    return Laboratory(load_plan())
-
-
-def path_of(block: str, cell: Cell) -> Path:
-    """The file of a cell's figures."""
-    return CELLS / block / f"{cell.name}.json"
-
-
-def measure(path: Path, cell: Cell) -> Path:
-    """Measure a cell in this process and write its figures."""
-    write_json(path, laboratory().measure(path.parent.name, cell))
-    return path
-
-
-def is_current(path: Path, cell: Cell) -> bool:
-    """True if the figures of a cell are stored and the plan, the material and the base model are still theirs."""
-    return path.exists() and read_json(path).get("identity") == laboratory().identity(path.parent.name, cell)
 
 
 @app.command("material")
@@ -79,16 +47,14 @@ def run(
     commit: Annotated[bool, typer.Option("--commit", help="Commit the figures of each cell when it ends.")] = False,
 ) -> None:
     """Measure the cells of blocks that are missing or have different inputs now; each is stored when it ends."""
+    from extras.experiment.running import is_current, measured, path_of
+
     plan = load_plan()
     cells = {path_of(block, cell): cell for block in blocks for cell in plan.block(block).cells}
     waiting = {path: cell for path, cell in cells.items() if not is_current(path, cell)}
-    spawn = multiprocessing.get_context("spawn")
-    with (
-        Progress(f"experiment {' '.join(blocks)}", len(cells), "cells") as progress,
-        ProcessPoolExecutor(jobs, mp_context=spawn) as pool,
-    ):
+    with Progress(f"experiment {' '.join(blocks)}", len(cells), "cells") as progress:
         progress.resume(len(cells) - len(waiting))
-        for path in _stacked(pool, waiting, stack) if stack else _apart(pool, waiting):
+        for path in measured(waiting, jobs, stack):
             if commit:
                 subprocess.run(["git", "add", "--", str(path)], check=True)
                 message = f"Add the figures of {path.stem}"
@@ -96,47 +62,11 @@ def run(
             progress.advance(note=path.stem)
 
 
-def _apart(pool: ProcessPoolExecutor, waiting: Mapping[Path, Cell]) -> Iterator[Path]:
-    for done in as_completed([pool.submit(measure, path, cell) for path, cell in waiting.items()]):
-        yield done.result()
-
-
-def _stacked(pool: ProcessPoolExecutor, waiting: Mapping[Path, Cell], most: int) -> Iterator[Path]:
-    """Train and score on the GPU, cells that differ only in their seed together; the pool makes the figures."""
-    from extras.experiment.stacked import gpu_name, scored
-
-    gpu, made = gpu_name(), list[Future[Path]]()
-    for paths in stacks(waiting, most):
-        cells = [waiting[path] for path in paths]
-        found = scored(laboratory(), paths[0].parent.name, cells, "cuda")
-        for path, (cell, margins, notes) in zip(paths, found, strict=True):
-            made.append(pool.submit(figures, path, cell, margins, notes, gpu))
-        ended = {future for future in made if future.done()}
-        yield from (future.result() for future in ended)
-        made = [future for future in made if future not in ended]
-    yield from (future.result() for future in as_completed(made))
-
-
-def stacks(cells: Mapping[Path, Cell], most: int) -> list[list[Path]]:
-    """The files of cells in lists of at most ``most`` that differ only in their seed."""
-    alike: dict[tuple[Path, Cell], list[Path]] = {}
-    for path, cell in cells.items():
-        alike.setdefault((path.parent, replace(cell, seed=0)), []).append(path)
-    return [mine[first : first + most] for mine in alike.values() for first in range(0, len(mine), most)]
-
-
-def figures(path: Path, cell: Cell, margins: Any, notes: Mapping[str, Any], gpu: str) -> Path:
-    """Write the figures of a cell that was scored in a stack."""
-    from extras.experiment.stacked import scores_of
-
-    bench = laboratory()
-    write_json(path, bench.figures(path.parent.name, cell, scores_of(bench, cell, margins), notes, gpu))
-    return path
-
-
 @app.command("cell")
 def again(name: Annotated[str, typer.Argument(metavar="BLOCK/CELL")]) -> None:
     """Measure a stored cell, such as main/a2-full-500-s1, again and print what differs."""
+    from extras.experiment.running import laboratory, path_of
+
     block, _, rest = name.rpartition("/")
     cell = Cell.parse(rest)
     path = path_of(block, cell)
@@ -163,6 +93,7 @@ def attack(
 ) -> None:
     """Train the PRM of a cell and try to game it, for an hour, by the named attacks (default: those without a file)."""
     from extras.experiment.attacks import Attacked
+    from extras.experiment.running import laboratory
 
     cell = Cell.parse(name)
     folder = FOLDER / "attacks" / name

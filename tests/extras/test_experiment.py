@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +14,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+import yaml
 
 from extras.experiment import __main__ as command
-from extras.experiment import bases, material
+from extras.experiment import bases, material, running
 from extras.experiment.answers import Answer, Replicates, answers, read_cells, rows_of, seeds_needed, verdict_of
 from extras.experiment.figures import Judged, auc, by_reading_of, read_judged, weighted_f1, weights_at
 from extras.experiment.plan import LOOKS, PLAN, Cell, Plan, load_plan
@@ -259,6 +263,21 @@ def test_answers_without_cells_name_the_remedy(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.campaign
+def test_the_command_measures_cells_in_processes_of_their_own(plan: Plan, drawn: Path, tmp_path: Path) -> None:
+    block = {"bases": ["a2"], "variants": ["plain_error"], "sizes": [20], "seeds": [1, 1]}
+    small = plan.model_dump(mode="json") | {"blocks": {"tiny": block}}
+    (tmp_path / "infra/experiment").mkdir(parents=True)
+    (tmp_path / PLAN).write_text(yaml.safe_dump(small))
+    (tmp_path / "infra/experiment/bases").symlink_to(ROOT / "infra/experiment/bases")
+    (tmp_path / "artifacts").mkdir()
+    (tmp_path / "artifacts/experiment").symlink_to(drawn.parent)
+    run = [sys.executable, "-m", "extras.experiment", "run", "tiny", "--jobs", "1"]
+    done = subprocess.run(run, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [cell.name for cell in read_cells(tmp_path / "infra/experiment/cells/tiny")] == ["a2-plain_error-20-s1"]
+
+
+@pytest.mark.campaign
 def test_a_block_runs_resumes_and_repeats_a_cell(
     plan: Plan, drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -268,15 +287,15 @@ def test_a_block_runs_resumes_and_repeats_a_cell(
     with pytest.raises(DataError, match="no base model 'a9'; the ladder has a2"):
         bases.train_base("a9", plan, tmp_path / "bases")
     small = Laboratory(plan, drawn, tmp_path / "bases")
-    monkeypatch.setattr(command, "laboratory", lambda: small)
-    monkeypatch.setattr(command, "CELLS", tmp_path / "cells")
+    monkeypatch.setattr(running, "laboratory", lambda: small)
+    monkeypatch.setattr(running, "CELLS", tmp_path / "cells")
     cell = Cell("a2", "full", 40, 1)
-    path = command.measure(command.path_of("main", cell), cell)
+    path = running.measure(running.path_of("main", cell), cell)
     stored = read_json(path)
     assert stored["cell"] == {"base": "a2", "variant": "full", "size": 40, "seed": 1}
-    assert command.is_current(path, cell)
-    assert not command.is_current(path, replace(cell, seed=2)), "figures of a different cell, or of a changed plan"
-    assert not command.is_current(path.with_name("absent.json"), cell)
+    assert running.is_current(path, cell)
+    assert not running.is_current(path, replace(cell, seed=2)), "figures of a different cell, or of a changed plan"
+    assert not running.is_current(path.with_name("absent.json"), cell)
     assert {*stored["prmbench"]} == {"soundness", "quality", "definition"}
     command.again("main/a2-full-40-s1")
     assert "the same figures" in capsys.readouterr().out

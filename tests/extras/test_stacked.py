@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from extras.experiment import rows, stacked
-from extras.experiment.__main__ import path_of, stacks
 from extras.experiment.cell import Laboratory
 from extras.experiment.plan import Cell
+from extras.experiment.running import path_of, stacks
 from ground.io import DataError
 from pathfinder.models.folders import open_model
 from pathfinder.prm.scoring import Scorer
