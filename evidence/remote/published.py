@@ -127,11 +127,6 @@ class Published:
         except DataError:  # ``tampered_records`` names the broken link
             self._ledger = None
 
-    def findings(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
-        """The findings of ``chain``, and whether the store has what the newest entry names."""
-        yield from self.chain()
-        yield from self._newest(locked)
-
     def file(self, kind: str, name: str) -> Path:
         """A file of the evidence, such as ``locks`` and ``<sha256>.lock``."""
         return self.folder / kind / name
@@ -290,7 +285,7 @@ class Published:
             )
             yield Finding(LEDGER.as_posix(), message, stages=tuple(stage for stage, _ in lost), cause="cut")
 
-    def _newest(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
+    def newest(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
         """Check that the newest manifest tells the truth about the lock, and the store has its objects."""
         if not self.entries:
             return

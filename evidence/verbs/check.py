@@ -224,7 +224,7 @@ class _Checker:
 
     def findings(self) -> Iterator[Finding]:
         """Every difference in the chosen stages, several for one cause."""
-        evidence = [finding for published in self.published for finding in published.findings(self.locked)]
+        logs = [(published, [*published.chain()]) for published in self.published]
         for name in self.chosen:
             found = entered_records(self.root, name)
             found += [record for published in self.published for record in published.records.get(name, ())]
@@ -238,13 +238,13 @@ class _Checker:
         if any(sources.RAW in stage.outs for stage in self.chosen.values()):
             yield from sources.compared(self.workspace)
         yield from tampered_records(self.root, self.keys)
-        logs = [each.folder / FOLDER for each in self.objects]
-        yield from links_in(
-            [self.root / place for place in (RECORDS, EVIDENCE, SENT, SEEN, SETTINGS.keys)] + logs, self.root
-        )
+        places = [self.root / place for place in (RECORDS, EVIDENCE, SENT, SEEN, SETTINGS.keys)]
+        yield from links_in([*places, *(each.folder / FOLDER for each in self.objects)], self.root)
         for objects in self.objects:
             yield from self._objects(objects)
-        yield from [*evidence, *self.changed]
+        for published, found in logs:
+            yield from [*found, *published.newest(self.locked)]
+        yield from self.changed
         yield from without_store(self.root, self.stores)
         entries = {each.objects.store.name: each.entries for each in self.published}
         for name, store in self.opened.items():
