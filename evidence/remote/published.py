@@ -21,7 +21,7 @@ from pydantic import Field, RootModel
 from evidence.audit.findings import Finding
 from evidence.audit.objects import Objects
 from evidence.audit.records import statement_digest, verified
-from evidence.audit.trust import Keys, moment_of
+from evidence.audit.trust import Keys, RefusedKeyError, moment_of
 from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.dvc.stores import FOLDER, Store
 from evidence.record.ledger import LEDGER, RECORDS, SIGNED, Link, following, head_of, read_ledger
@@ -236,6 +236,8 @@ class Published:
             self.records[stage].append(record)
         try:
             signers, head = verified(record, self.keys)
+        except RefusedKeyError:
+            pass  # ``check`` names the key
         except DataError as error:
             yield Finding(f"{self.objects.name(self.folder)}/records", str(error), cause=str(error))
         else:
