@@ -83,7 +83,7 @@ def evidence(files, keys):
     roots, keys = {each: key for each, key in keys.items() if each not in listed}, {**keys, **listed}
     unsigned = [] if name not in files or opened(name, files, roots, ".keys+json")[1] else [name]
     unsigned += [] if opened("index.dsse", files, keys, ".bundle+json", index.get("time"))[1] else ["the bundle"]
-    records, heads, previous = {}, {}, None
+    records, heads, previous, locks = {}, {}, None, [n for n in files if n.endswith("dvc.lock") and n[:6] != "files/"]
     for name in sorted({*files, *index["files"]} - {"index.dsse"}):
         if name not in files or sha256(files[name]).hexdigest() != index["files"].get(name):
             raise Altered(f"{name}: was edited, added or removed after the bundle was written")
@@ -92,7 +92,7 @@ def evidence(files, keys):
         if is_signed := f"{name}.json" in files:
             record, found = json.loads(files[f"{name}.json"]), sha256(files[f"{name}.json"]).hexdigest()
             statement, is_signed = opened(f"{name}.dsse", files, keys, "in-toto+json", record["times"]["end"])
-            lost = [path for path, out in record["outputs"].items() if out["md5"].encode() not in files["dvc.lock"]]
+            lost = [o for o in record["outputs"].values() if not any(o["md5"].encode() in files[n] for n in locks)]
             if found != digest or lost or (statement and not is_projection(statement, record, digest)):
                 raise Altered(f"{name}: statement, record and dvc.lock do not say the same")
             others = statement and statement["predicate"]["runDetails"]["byproducts"]

@@ -99,8 +99,9 @@ def _recorded(lineage: Lineage, files: Files, path: str) -> bytes:
 
 
 def _evidence(root: Path, lineage: Lineage) -> Iterator[tuple[str, bytes]]:
-    """The records with their signatures, lock, public keys and their list, ledger, and the newest entry of each log."""
-    named = [(MAIN_LOCK, root / MAIN_LOCK), ("ledger.jsonl", root / LEDGER), (f"keys/{LIST.name}", root / LIST)]
+    """The records with their signatures, locks, public keys and their list, ledger, and the newest entry of logs."""
+    named = [(file, root / file) for file in sorted({MAIN_LOCK, *(run.stage.file for run in lineage.runs)})]
+    named += [("ledger.jsonl", root / LEDGER), (f"keys/{LIST.name}", root / LIST)]
     for run in lineage.runs:
         for ending in (".json", SIGNED, RECEIPT, MODEL_SIGNATURE):
             named.append((f"records/{run.name}/{run.record.digest}{ending}", run.record.path.with_suffix(ending)))

@@ -10,6 +10,7 @@ import json
 import lzma
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -23,6 +24,7 @@ import pytest
 from evidence.audit.trust import LIST_TYPE, change_list
 from evidence.record.ledger import RECORDS
 from evidence.record.signing import KEY_FILE, own_key, public_pem, sign
+from evidence.remote.publication import publication
 from evidence.verbs.bundle import BUNDLE_TYPE, LARGEST, bundle
 from ground.io import DataError
 from tests.evidence import small as project
@@ -134,6 +136,19 @@ def test_a_stage_without_a_record_is_unsigned(small: Path, key: Path) -> None:
     assert index["stages"]["train"] is None
     status, lines = judged(small, files_of(content))
     assert (status, lines[-1]) == (3, "UNSIGNED: no given key signed train")
+
+
+def test_the_records_behind_shipped_data_travel(small: Path, key: Path) -> None:
+    shutil.copytree(small / project.DATA / "corpus", small / project.PRETRAINED)
+    record = project.add_record(small, "world")
+    manifest, evidence = publication(small)
+    assert manifest["records"]["world"] == record.stem
+    assert f"records/world/{record.stem}.dsse" in evidence
+    assert project.PRETRAINED not in manifest["outs"]
+    content, index = bundle(small, [MODEL])
+    assert index["stages"].keys() == {"download", "train", "world"}
+    (small.parent / "b.tar.xz").write_bytes(content)
+    assert verified(small.parent / "b.tar.xz", "--key", key)[1][-1] == "SOUND: 3 stages are signed; commit None"
 
 
 def name_of(files: Files, stage: str, ending: str) -> str:
