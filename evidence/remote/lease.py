@@ -25,7 +25,7 @@ from ground.text import printable
 
 HOME = "leases"
 EVERY_S, EXPIRY_S = 5.0, 12.0
-_ASKED = "asked"
+_ASKED, SILENT = "asked", "gave no sign"
 
 
 class Terms(Form):
@@ -49,7 +49,7 @@ class Terms(Form):
         """How a holder without a result has ended; empty if it has one."""
         if self.made is not None:
             return ""
-        return f"failed: {self.cause}" if self.cause else "was ended" if self.ended else "gave no sign"
+        return f"failed: {self.cause}" if self.cause else "was ended" if self.ended else SILENT
 
     def __str__(self) -> str:
         return printable(f"{self.user} on {self.host} (run {self.run}), since {self.since}")
@@ -88,7 +88,7 @@ class Lease:
         self._folder = digest_of([run.cmd, run.deps, run.params, sorted(run.outs)])
 
     def look(self) -> Terms | None:
-        """The terms of the last holder, ``ended`` if it gives no sign; ``None`` if there was none.
+        """The terms of the last holder, ``ended`` as ``SILENT`` if it gives no sign; ``None`` if there was none.
 
         Raises ``DataError`` if they are not valid.
         """
@@ -102,7 +102,7 @@ class Lease:
         if now - times[last] > EXPIRY_S and sign != self._mute:
             self._mute, self._mute_since = sign, now
         is_silent = sign == self._mute and now - self._mute_since >= 2 * EVERY_S
-        return terms.model_copy(update={"ended": True}) if is_silent else terms
+        return terms.model_copy(update={"ended": True, "cause": SILENT}) if is_silent else terms
 
     def take(self, terms: Terms, on_lost: Callable[[], None]) -> bool:
         """Take and renew the lease, which ``look`` found free; False if someone else was first.

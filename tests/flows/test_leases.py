@@ -17,7 +17,7 @@ import pytest
 from evidence.dvc.history import Locked
 from evidence.record.signing import KEY_FILE
 from evidence.remote import lease as lease_module
-from evidence.remote.lease import HOME, Lease, Terms, standings
+from evidence.remote.lease import HOME, SILENT, Lease, Terms, standings
 from flows import processes, storage
 from flows.dvc import Dvc
 from flows.team.pools.leases import Leases
@@ -318,8 +318,28 @@ def test_a_holder_is_given_up_only_after_two_looks(tmp_path: Path, monkeypatch: 
     time.sleep(0.25)
     found = other.look()
     assert found is not None
-    assert found.ended
+    assert (found.ended, found.cause) == (True, SILENT)
     assert one.end()
+
+
+def test_a_run_that_waits_sees_that_its_worker_gives_no_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefect's server notices a lost machine a minute later."""
+    monkeypatch.setattr(lease_module, "EVERY_S", 60.0)
+    monkeypatch.setattr(lease_module, "EXPIRY_S", 0.2)
+    monkeypatch.setenv(storage.REMOTE, str(tmp_path / "remote"))
+    (tmp_path / "dvc.yaml").write_text(PIPELINE)
+    (tmp_path / "make.py").touch()
+    leases = Leases(Dvc(tmp_path))
+    mine, other = leases.watch("label", str(os.getpid())), leases.watch("label", "someone else's run")
+    assert not mine(), "no one has it"
+    with leases.held("label", False, Needs(), print):
+        assert not mine()
+        monkeypatch.setattr(lease_module, "EVERY_S", 0.1)
+        assert soon(mine, 5)
+        time.sleep(0.3)
+        assert not other()
+    leases.close()
+    assert not mine(), "it has ended"
 
 
 def test_a_store_that_cannot_order_writers_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from evidence.dvc.lock import drop, dvc_lock
 from evidence.dvc.pipeline import read_pipeline
 from evidence.record.environment import describe_actor, git
 from evidence.remote.handed import Order
-from evidence.remote.lease import HOME, Lease, Terms
+from evidence.remote.lease import HOME, SILENT, Lease, Terms
 from evidence.remote.made import Made, State, hand_back, receive
 from evidence.remote.publication import creates_exclusively
 from extras.unfinished import kind_of
@@ -79,7 +79,7 @@ class Leases:
 
         def is_lost() -> bool:
             terms = lease.look() if lease is not None else None
-            return terms is not None and terms.run == run and terms.ended and not terms.cause and terms.made is None
+            return terms is not None and terms.run == run and terms.cause == SILENT
 
         return is_lost
 

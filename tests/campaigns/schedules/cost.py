@@ -1,12 +1,14 @@
 """Print what a stage of a pool costs beside its work: python -m tests.campaigns.schedules.cost [COUNT].
 
 Each of COUNT runs computes the one stage of a small project by a launcher on this machine. Prints the seconds of the
-stage without its work, the seconds of the whole run, and the requests to the store, by folder.
+stage without its work, the seconds of the whole run, and the requests to the store. The ones that test the store and
+publish the run come once for all stages of a run; the others are of the stage.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import sys
 import tempfile
@@ -18,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 from tests.campaigns.schedules.place import MACHINES, STAGE, Place, place
 from tests.campaigns.schedules.schedule import spans
 
+_OF_RUN = re.compile(r" (pathfinder/)?(probe|log|manifests|locks)$| bucket$")
 _RUN = ("-c", "from flows.cli import app; app()", "run", STAGE, "--json")
 
 
@@ -27,7 +30,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cost-") as home, place(Path(home)) as here:
         _run(here, 0)  # the clone of the machine is made
         rows = [_run(here, seed) for seed in range(1, count + 1)]
-    for name in ("stage beside its work, s", "whole run beside its work, s", "requests"):
+    for name in rows[0][0]:
         values = [row[0][name] for row in rows]
         print(
             f"{name:32} median {statistics.median(values):6.1f}   all {', '.join(f'{value:.1f}' for value in values)}"
@@ -51,15 +54,17 @@ def _run(here: Place, seed: int) -> tuple[dict[str, float], Counter[str]]:
     return {
         "stage beside its work, s": stage["seconds"] - work_s,
         "whole run beside its work, s": whole_s - work_s,
-        "requests": len(made),
+        "requests of the stage": sum(number for name, number in folders.items() if not _OF_RUN.search(name)),
+        "requests of the run": len(made),
     }, folders
 
 
 def _folder(url: str) -> str:
-    """The first folder of a request's key, or of its listing's prefix."""
+    """The first folders of a request's key, or of its listing's prefix."""
     parts = urlsplit(url)
     prefix = next((word.partition("=")[2] for word in parts.query.split("&") if word.startswith("prefix=")), "")
-    return (unquote(prefix) or parts.path.lstrip("/").partition("/")[2]).partition("/")[0] or "bucket"
+    first, _, rest = (unquote(prefix) or parts.path.lstrip("/").partition("/")[2]).partition("/")
+    return f"{first}/{rest.partition('/')[0]}" if first == "pathfinder" else first or "bucket"
 
 
 if __name__ == "__main__":

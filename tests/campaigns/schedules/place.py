@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -94,7 +95,8 @@ class Place:
     def requests(self) -> list[str]:
         """The requests to the store until now: method and path."""
         lines = (self.home / "requests").read_text().splitlines()
-        return [line.split('"')[1].rpartition(" ")[0] for line in lines if '"' in line]
+        plain = (re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines)
+        return [line.split('"')[1].rpartition(" ")[0] for line in plain if '"' in line]
 
     def ask(self, person: str, log: Path, *words: str) -> subprocess.Popen[bytes]:
         """Start a person's run, by ``flows.reproduce`` or another command."""
