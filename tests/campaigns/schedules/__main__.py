@@ -1,7 +1,7 @@
 """Run random schedules of a team: python -m tests.campaigns.schedules [COUNT] [--out FILE] [--minutes M].
 
-Appends one row of JSON per seed to FILE and skips the seeds that FILE has, so that a repeat goes on. Exits with status
-1 if a schedule went wrong. The folder with all logs is kept then.
+Appends one row of JSON per seed to FILE and skips the seeds that FILE has, so that a repeat continues. Exits with
+status 1 if a schedule went wrong. The folder with all logs is kept then.
 """
 
 from __future__ import annotations

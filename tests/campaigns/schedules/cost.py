@@ -1,4 +1,4 @@
-"""Print what a stage of a pool costs beside its work: python -m tests.campaigns.schedules.cost [COUNT].
+"""Print what a stage of a pool costs without its work: python -m tests.campaigns.schedules.cost [COUNT].
 
 Each of COUNT runs computes the one stage of a small project by a launcher on this machine. Prints the seconds of the
 stage without its work, the seconds of the whole run, and the requests to the store. The ones that test the store and
@@ -52,8 +52,8 @@ def _run(here: Place, seed: int) -> tuple[dict[str, float], Counter[str]]:
     folders = Counter(f"{each.split()[0]} {_folder(each.split()[1])}" for each in made)
     work_s = last - first
     return {
-        "stage beside its work, s": stage["seconds"] - work_s,
-        "whole run beside its work, s": whole_s - work_s,
+        "stage without its work, s": stage["seconds"] - work_s,
+        "whole run without its work, s": whole_s - work_s,
         "requests of the stage": sum(number for name, number in folders.items() if not _OF_RUN.search(name)),
         "requests of the run": len(made),
     }, folders

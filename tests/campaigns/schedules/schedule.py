@@ -100,7 +100,7 @@ def _happen(
 
 
 def _judge(place: Place, found: Result, done: set[str]) -> None:
-    """Add what is wrong: executions at once, other bytes, orphans."""
+    """Add what is wrong: executions at once, wrong bytes, orphans."""
     found.wrong += [f"{person} has no result after {_PATIENCE_S:.0f} s" for person in PEOPLE if person not in done]
     executions = sorted(spans(place.home / "ticks", found.seed))
     found.executions = len(executions)
@@ -111,7 +111,7 @@ def _judge(place: Place, found: Result, done: set[str]) -> None:
     for person in done:
         out = place.home / person / "out.txt"
         if not out.exists() or out.read_text() != expected:
-            found.wrong.append(f"{person} has other bytes: {out.read_text()[:40] if out.exists() else 'none'!r}")
+            found.wrong.append(f"{person} has wrong bytes: {out.read_text()[:40] if out.exists() else 'none'!r}")
     begin = time.monotonic()
     folders = [place.home / name for name in (*PEOPLE, *(f"clones-{name}" for name in (*MACHINES, *ODD)))]
     if not soon(lambda: not any(working_in(folder.resolve()) for folder in folders if folder.exists()), _ORPHANS_S):
