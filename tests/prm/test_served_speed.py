@@ -1,9 +1,10 @@
-"""Speed of vLLM's prefix cache, the trees and the published way on real problems: one run, one core.
+"""The rematch on real problems: the published way, transformers' cache, trees and vLLM, for models of three sizes.
 
 Run: PATHFINDER_VLLM=<python of vLLM's environment> pytest -m benchmarks -s tests/prm/test_served_speed.py
 
-Processor seconds count the server's processes and the client; on a machine with other work they are more
-reliable than the clock. The parts take turns, and the server scores no problem twice, so its cache holds none of it.
+Processor seconds of one core, from text to rewards, of this process and the processes that it starts. The ways take
+turns. vLLM forgets its prefixes before each of them. Its settings are the best for the smallest model, searched on
+other problems. With PATHFINDER_BENCHMARK_WRITE=1 the table is written between its marks in docs/measurements.md.
 """
 
 from __future__ import annotations
@@ -11,50 +12,88 @@ from __future__ import annotations
 import json
 import math
 import os
+import statistics
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import psutil  # type: ignore[import-untyped]
 import pytest
 import torch
+from transformers import DynamicCache
 
-from ground.io import write_json
-from pathfinder.core.prompts import VARIANTS
-from pathfinder.core.steps import Solution
-from pathfinder.models.folders import MODEL_FILE, open_model
-from pathfinder.prm.opening import open_pathfinder
+from pathfinder.core.steps import Solution, StepScore
+from pathfinder.models.architectures import shape_of
+from pathfinder.models.folders import open_model
 from pathfinder.prm.scoring import Scorer
-from pathfinder.prm.served_scoring import ServedScorer
-from pathfinder.tree.passes import Prompter, Query
-from tests.prm.test_served_scoring import largest_difference, score_settings
-from tests.support.models import model_256, plain_tokenizer, published_rewards
+from pathfinder.prm.steps import queries_of
+from pathfinder.tree.passes import Mode, Prompter, Query
+from pathfinder.tree.tree import shared_prefix
+from tests.prm.test_scoring import stop_at
+from tests.support.models import SIZES, counted_tokens, published_rewards
+from tests.tree.test_speed import (
+    DOCUMENT,
+    SUBSETS,
+    Setting,
+    published_first,
+    rows_of,
+    seconds,
+    setting_of,
+    solution_of,
+    table,
+    write,
+)
 
 pytestmark = pytest.mark.benchmarks
-_PROBLEMS = int(os.environ.get("PATHFINDER_BENCHMARK_PROBLEMS", "24"))
-_TURNS = 2
-_LONG = 10  # steps, the average of OlympiadBench
+COUNTS = dict(zip(SIZES, ((4, 3), (1, 1), (1, 1)), strict=True))
+"""Solutions of a set and runs, by the size of the model."""
+WRITTEN = (
+    "published, early stop",
+    "transformers' cache",
+    "trees",
+    "trees, early stop",
+    "engine",
+    "floor",
+    "attained share",
+)
+"""The rows of the table; the others are only printed."""
+WARM = [Solution("warm", "What is 1 + 1?", ("It is 2.",))]
+FIRST = {"block_size": 32, "max_num_batched_tokens": 4096, "max_num_seqs": 64, "enforce_eager": True}
+TRIED: dict[str, tuple[int, ...]] = {
+    "block_size": (64,),
+    "max_num_batched_tokens": (1024, 8192),
+    "max_num_seqs": (256,),
+    "enforce_eager": (False,),
+}
+_ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "HF_HUB_OFFLINE": "1",
+}
 
-
-# vLLM without a server: its engine in one process reads lines of prompts and prints log-probabilities and times.
+# vLLM without a server: a process that reads prompts and prints log-probabilities and the number of tokens computed.
 OFFLINE = """
-import json, sys, time
+import json, sys
 from vllm import LLM, SamplingParams
 answers = sys.stdout
 sys.stdout = sys.stderr
-engine = LLM(model="prm", tokenizer=sys.argv[1], dtype="float32", max_model_len=8192, enforce_eager=True, block_size=32,
-             enable_prefix_caching=True, max_num_batched_tokens=4096, max_num_seqs=64)
-print("ready", file=answers, flush=True)
+settings = {"dtype": "float32", "max_model_len": 8192, "enable_prefix_caching": True} | json.loads(sys.argv[1])
+engine = LLM(model="prm", **settings)
 for line in sys.stdin:
     asked = json.loads(line)
     good, bad = asked["tokens"]
-    one = SamplingParams(max_tokens=1, temperature=0.0, logprobs=None, logprob_token_ids=[good, bad], ignore_eos=True)
-    processor, wall = time.process_time(), time.monotonic()
+    one = SamplingParams(max_tokens=1, temperature=0.0, logprobs=None, logprob_token_ids=[good, bad], ignore_eos=True,
+                         detokenize=False)
+    computed = 0
 
     def read(prompts):
+        global computed
         outs = engine.generate([{"prompt_token_ids": prompt} for prompt in prompts], one, use_tqdm=False)
+        computed += sum(len(out.prompt_token_ids) - (out.num_cached_tokens or 0) for out in outs)
         return [[out.outputs[0].logprobs[0][token].logprob for token in (good, bad)] for out in outs]
 
     firsts = [ids[:slot] for ids, slots in asked["steps"] for slot in slots[:2]]
@@ -64,34 +103,45 @@ for line in sys.stdin:
         prompt = ids[: slots[2]]
         prompt[slots[0]], prompt[slots[1]] = (good if math else bad), (good if consistency else bad)
         seconds.append(prompt)
-    rows = read(seconds)
-    spent = time.process_time() - processor, time.monotonic() - wall
-    print(json.dumps({"rows": rows, "spent": spent}), file=answers, flush=True)
+    print(json.dumps({"rows": read(seconds), "computed": computed}), file=answers, flush=True)
+    engine.reset_prefix_cache()
 """
 
 
+class Outcome(NamedTuple):
+    """Rewards of all steps if the way gives them, and the tokens that the model read."""
+
+    rewards: list[float]
+    tokens: int
+
+
+Way = Callable[[Sequence[Solution]], Outcome]
+
+
 @contextmanager
-def offline(python: str) -> Iterator[Callable[[Prompter, list[Query]], tuple[list[float], list[float]]]]:
-    """vLLM's engine in its own process: rewards of steps, and the processor and wall seconds they took."""
-    environment = os.environ | {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
-    command = [python, "-c", OFFLINE, ".pathfinder/vllm/prm/tokenizer"]
+def offline(python: str, prompter: Prompter, settings: dict[str, int]) -> Iterator[Way]:
+    """vLLM's engine in a process of its own, for the model in the folder ``prm``."""
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
+        [python, "-c", OFFLINE, json.dumps(settings)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=os.environ | _ENVIRONMENT,
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        lines, into = process.stdout, process.stdin
-        while (line := lines.readline()) != "ready\n":
-            assert line, "vLLM's engine did not start"
+        into, lines = process.stdin, process.stdout
+        ids = prompter.ids
 
-        def ask(prompter: Prompter, queries: list[Query]) -> tuple[list[float], list[float]]:
-            steps = [(ids.tolist(), slots) for ids, slots in prompter.encode(queries)]
-            tokens = (prompter.ids.good, prompter.ids.bad)
-            into.write(json.dumps({"steps": steps, "tokens": tokens}) + "\n")
-            into.flush()
+        def ask(solutions: Sequence[Solution]) -> Outcome:
+            queries = [query for solution in solutions for query in queries_of(solution)]
+            steps = [(prompt.tolist(), slots) for prompt, slots in prompter.encode(queries)]
+            print(json.dumps({"steps": steps, "tokens": (ids.good, ids.bad)}), file=into, flush=True)
             answer = json.loads(lines.readline())
-            return [1 / (1 + math.exp(bad - good)) for good, bad in answer["rows"]], answer["spent"]
+            return Outcome([1 / (1 + math.exp(bad - good)) for good, bad in answer["rows"]], answer["computed"])
 
+        ask(WARM)
         yield ask
         into.close()
 
@@ -113,72 +163,184 @@ def processor_seconds() -> float:
     return float(sum(sum(process.cpu_times()[:2]) for process in tree))
 
 
-def measured(work: Callable[[], object]) -> tuple[float, float]:
-    """Processor and wall seconds of ``work``."""
-    processor, wall = processor_seconds(), time.monotonic()
-    work()
-    return processor_seconds() - processor, time.monotonic() - wall
+def measured(way: Way, groups: Sequence[Sequence[Solution]]) -> tuple[Outcome, float]:
+    """The outcome of all groups, one call for each, and the processor seconds."""
+    start = processor_seconds()
+    found = [way(group) for group in groups]
+    took = processor_seconds() - start
+    return Outcome([reward for one in found for reward in one.rewards], sum(one.tokens for one in found)), took
 
 
-def solutions_of(mirror: Path, subset: str) -> list[Solution]:
-    """The last problems of a subset; ``long``: other MATH problems with ten steps or more."""
-    rows = json.loads((mirror / "processbench" / f"{'math' if subset == 'long' else subset}.json").read_text())
-    wanted = [row for row in rows[:-_PROBLEMS] if len(row["steps"]) >= _LONG] if subset == "long" else rows
-    return [Solution(row["id"], row["problem"], tuple(row["steps"])) for row in wanted[-_PROBLEMS:]]
+def rewards_of(found: Sequence[Sequence[StepScore]]) -> list[float]:
+    return [score.reward for scores in found for score in scores]
 
 
-def test_scoring_speed_compared_with_vllm(
-    vllm_python: str, mirror: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def in_process(work: Callable[[Sequence[Solution]], list[float] | None]) -> Way:
+    """A way that runs a model in this process."""
+
+    def way(solutions: Sequence[Solution]) -> Outcome:
+        with counted_tokens() as tokens:
+            found = work(solutions)
+        return Outcome(found or [], sum(tokens))
+
+    return way
+
+
+@torch.inference_mode()
+def kept_prefix(model: Any, prompter: Prompter, queries: Sequence[Query]) -> list[float]:
+    """Both passes with transformers' cache: every prompt continues the one before it where they first differ."""
+    cache, known, rewards = DynamicCache(config=model.config), np.empty(0, dtype=np.int32), list[float]()
+
+    def read(ids: Any, places: Sequence[int]) -> torch.Tensor:
+        nonlocal known
+        shared = min(shared_prefix(known, ids), places[0])
+        cache.crop(shared - len(known))
+        known = ids
+        kept = torch.tensor([place - shared for place in places])
+        logits = model(
+            input_ids=torch.from_numpy(ids[None, shared:].astype(np.int64)), cache=cache, logits_to_keep=kept
+        ).logits[0]
+        return logits[:, [prompter.ids.good, prompter.ids.bad]]  # type: ignore[no-any-return]
+
+    for ids, slots in prompter.encode(queries):
+        first = read(prompter.prompt(ids, slots, (), (0, 1)), [slots[0] - 1, slots[1] - 1])
+        labels = (first[:, 0] >= first[:, 1]).tolist()
+        rewards.append(read(prompter.prompt(ids, slots, labels, (2,)), [slots[2] - 1])[0].softmax(-1)[0].item())
+    return rewards
+
+
+def best_settings(python: str, prompter: Prompter, solutions: Sequence[Solution]) -> dict[str, int]:
+    """The engine's settings that take the fewest processor seconds, tried one after the other."""
+
+    def took(settings: dict[str, int]) -> float:
+        with offline(python, prompter, settings) as engine:
+            found = min(measured(engine, [solutions])[1] for _ in range(2))
+        print(f"  engine {settings}: {found:.2f} s", flush=True)
+        return found
+
+    best, least = FIRST, took(FIRST)
+    for name, values in TRIED.items():
+        for value in values:
+            if (now := took(best | {name: value})) < least:
+                best, least = best | {name: value}, now
+    return best
+
+
+def peak() -> float:
+    """Operations per second of the fastest of some matrix products on one core, in float32."""
+    best = 0.0
+    for rows, inner, columns in ((512, 1024, 1024), (2048, 1024, 4096), (1024, 4096, 1024)):
+        left, right = torch.randn(rows, inner), torch.randn(inner, columns)
+        best = max(best, 2 * rows * inner * columns / min(seconds(lambda: left @ right) for _ in range(8)))  # noqa: B023
+    return best
+
+
+def products(model: Any, tokens: int, reads: int) -> float:
+    """Operations in the matrices: all layers for every token, but after the last keys and values only the readings."""
+    shape = shape_of(model.config.to_dict(), "model")
+    keys = 2 * shape.hidden * shape.key_width
+    rest = shape.matrix_parameters - keys + shape.vocabulary * shape.hidden
+    return 2.0 * (tokens * ((shape.layers - 1) * shape.matrix_parameters + keys) + reads * rest)
+
+
+def ways_of(setting: Setting, engine: Way, gold: Sequence[int]) -> dict[str, Way]:
+    """Every way by its name."""
+    model, tokenizer, prompter, folder = setting
+    scorer, first = Scorer(open_model(folder)), Scorer(open_model(folder), mode=Mode.FIRST)
+
+    def queries(solutions: Sequence[Solution]) -> list[Query]:
+        return [query for solution in solutions for query in queries_of(solution)]
+
+    def stopped(solutions: Sequence[Solution]) -> list[Query]:
+        return [query for s, end in zip(solutions, gold, strict=False) for query in queries_of(s)[: end + 1]]
+
+    def stopped_trees(solutions: Sequence[Solution]) -> None:
+        first.score(solutions, stop=stop_at(gold))
+
+    return {
+        "published": in_process(lambda some: published_rewards(model, tokenizer, prompter, queries(some))),
+        "published, early stop": in_process(lambda some: published_first(model, tokenizer, prompter, stopped(some))),
+        "transformers' cache": in_process(lambda some: kept_prefix(model, prompter, queries(some))),
+        "trees": in_process(lambda some: rewards_of(scorer.score(some))),
+        "trees, early stop": in_process(stopped_trees),
+        "engine": engine,
+    }
+
+
+def compared(model: Any, ways: Mapping[str, Way], solutions: Sequence[Solution], runs: int) -> dict[str, list[float]]:
+    """How many times as fast as the published way each way was in every run; early stops are compared with their like.
+
+    Also how many times fewer tokens the trees have, and the share of it that their time attains.
+    """
+    alone: list[Sequence[Solution]] = [[solution] for solution in solutions]
+    tasks = {name: (way, [solutions]) for name, way in ways.items()}
+    tasks |= {f"{name}, one at a time": (ways[name], alone) for name in ("trees", "engine") if len(solutions) > 1}
+    steps = sum(len(solution.steps) for solution in solutions)
+    ratios: dict[str, list[float]] = {}
+    for _ in range(runs):
+        found = {name: measured(*task) for name, task in tasks.items()}
+        took = {name: seconds for name, (_, seconds) in found.items()}
+        published, trees = (found[name][0] for name in ("published", "trees"))
+        took["floor"] = products(model, trees.tokens, 3 * steps) / peak()
+        for name, (outcome, _) in found.items():
+            assert not outcome.rewards or outcome.rewards == pytest.approx(trees.rewards, abs=2e-5), name
+            print(f"    {name:24} {took[name]:7.2f} s, {steps / took[name]:6.2f} steps/s, {outcome.tokens} tokens")
+        now = {name: took["published"] / seconds for name, seconds in took.items()}
+        now["trees, early stop"] = took["published, early stop"] / took["trees, early stop"]
+        now["fewer tokens in trees"] = published.tokens / trees.tokens
+        now["attained share"] = now["trees"] / now["fewer tokens in trees"]
+        now["trees, compared with the engine"] = now["trees"] / now["engine"]
+        for name, ratio in now.items():
+            ratios.setdefault(name, []).append(ratio)
+    return ratios
+
+
+@pytest.fixture(scope="module")
+def chosen() -> dict[str, int]:
+    """The engine's settings: the best for the smallest model, which the others keep."""
+    return dict(FIRST)
+
+
+@pytest.fixture(scope="module")
+def rows() -> Iterator[dict[str, list[str]]]:
+    """The rows of the table, a column for each size, written at the end."""
+    found: dict[str, list[str]] = {}
+    yield found
+    write(DOCUMENT, "rematch", table(("times as fast as published", *SIZES), found))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_rematch(
+    size: str,
+    vllm_python: str,
+    mirror: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    chosen: dict[str, int],
+    rows: dict[str, list[str]],
 ) -> None:
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    rows = json.loads((mirror / "processbench" / "math.json").read_text())[:300]
-    tokenizer = plain_tokenizer([text for row in rows for text in (row["problem"], *row["steps"])], 2000)
-    prompter = Prompter(tokenizer, VARIANTS["full"])
-    model = model_256(tokenizer)
-    model.save_pretrained(tmp_path / "prm")
-    tokenizer.save_pretrained(tmp_path / "prm")
-    write_json(tmp_path / "prm" / MODEL_FILE, {"variant": "full"})
+    count, runs = COUNTS[size]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "2")
-    chosen = score_settings([vllm_python, "-m", "vllm.entrypoints.openai.api_server", "--model"]).model_copy(
-        update={"concurrency": 32}
-    )
-    local = Scorer(open_model(Path("prm")))
-    with one_core(), open_pathfinder(open_model(Path("prm")), chosen) as served, offline(vllm_python) as engine:
-        assert isinstance(served, ServedScorer)
-        warm = [Solution("warm", "What is 1 + 1?", ("It is 2.", "So 2."))]
-        local.score(warm)
-        served.score(warm)
-        engine(prompter, [Query("q", "What is 1 + 1?", (), "It is 2.")])
-        for subset in ("gsm8k", "math", "long"):
-            solutions = solutions_of(mirror, subset)
-            assert not {s.id for s in solutions} & {row["id"] for row in rows}, "the tokenizer must not have seen them"
-            spent = {name: [0.0, 0.0] for name in ("published", "trees", "server", "engine")}
-            steps, worst = 0, 0.0
-            for turn in range(_TURNS):
-                mine = solutions[turn::_TURNS]
-                queries = [Query("q", s.problem, s.steps[:t], step) for s in mine for t, step in enumerate(s.steps)]
-                steps += len(queries)
-                found: dict[str, object] = {}
-                ways: dict[str, Callable[[], object]] = {
-                    "published": lambda queries=queries: published_rewards(model, tokenizer, prompter, queries),  # type: ignore[misc]
-                    "trees": lambda mine=mine, found=found: found.update(trees=local.score(mine)),  # type: ignore[misc]
-                    "server": lambda mine=mine, found=found: found.update(served=served.score(mine)),  # type: ignore[misc]
-                }
-                for name, work in ways.items():
-                    for place, seconds in enumerate(measured(work)):
-                        spent[name][place] += seconds
-                # the engine's own time, without encoding its prompts, which the other times include
-                rewards, seconds_of_engine = engine(prompter, queries)
-                for place, seconds in enumerate(seconds_of_engine):
-                    spent["engine"][place] += seconds
-                trees = [score.reward for scores in found["trees"] for score in scores]  # type: ignore[attr-defined]
-                assert rewards == pytest.approx(trees, abs=2e-5)
-                worst = max(worst, largest_difference(found["trees"], found["served"]))  # type: ignore[arg-type]
-            print(f"\n{subset}: {len(solutions)} solutions, {steps} steps, largest difference {worst:.1e}")
-            for name, (processor, wall) in spent.items():
-                ratio = spent["published"][0] / processor
-                print(f"  {name:9}  {steps / processor:6.1f} steps per processor second, {ratio:5.2f} x; "
-                      f"{steps / wall:6.1f} by the clock")  # fmt: skip
-            assert worst < 2e-5
+    setting = setting_of(Path("prm"), mirror, size)
+    sets = {subset: rows_of(mirror, subset, count + 2, typical=True) for subset in SUBSETS}
+    others = [solution_of(row) for mine in sets.values() for row in mine[count:]]
+    columns: dict[str, list[str]] = {}
+    print(f"\n{size}: {count} solutions of a set, {runs} runs", flush=True)
+    with one_core():
+        if runs > 1:
+            chosen.update(best_settings(vllm_python, setting[2], others[2 : 2 + count]))
+        print(f"  engine, chosen: {chosen}", flush=True)
+        with offline(vllm_python, setting[2], chosen) as engine:
+            for subset, mine in sets.items():
+                gold = [row["label"] if row["label"] >= 0 else len(row["steps"]) for row in mine[:count]]
+                solutions = [solution_of(row) for row in mine[:count]]
+                print(f"  {subset}: steps {[len(solution.steps) for solution in solutions]}", flush=True)
+                ways = ways_of(setting, engine, gold)
+                for way in ways.values():
+                    way(WARM)
+                for name, ratios in compared(setting[0], ways, solutions, runs).items():
+                    lowest, median, highest = min(ratios), statistics.median(ratios), max(ratios)
+                    print(f"    {name:32} {median:.2f} [{lowest:.2f}, {highest:.2f}] times")
+                    columns.setdefault(name, []).append(f"{median:.2f}")
+    for name in WRITTEN:
+        rows.setdefault(name, []).append(", ".join(columns[name]))

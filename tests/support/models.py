@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -127,10 +128,34 @@ def random_decoder(model_type: str, tokenizer: PreTrainedTokenizerFast, **more: 
     return made.eval()
 
 
-def model_256(tokenizer: PreTrainedTokenizerFast, vocabulary: int | None = None) -> Any:
-    """The model of the speed measurements: a random Qwen2 of hidden size 256 and 4 layers."""
-    shape = sides(256, 1024, 4, 4, 4, positions=8192)
-    return random_qwen(qwen_config(tokenizer, vocabulary or len(tokenizer), **shape, tie_word_embeddings=True))
+SIZES = {
+    "hidden 256, 4 layers": sides(256, 1024, 4, 4, 4, 8192),
+    "hidden 1,024, 8 layers": sides(1024, 2816, 8, 16, 4, 8192),
+    "layers of Qwen2.5-0.5B": sides(896, 4864, 24, 14, 2, 8192),
+}
+"""The models of the speed measurements."""
+SMALL = next(iter(SIZES))
+
+
+def sized_model(tokenizer: PreTrainedTokenizerFast, size: str = SMALL, vocabulary: int | None = None) -> Any:
+    """A random Qwen2 for speed measurements with the tokenizer's vocabulary."""
+    return random_qwen(qwen_config(tokenizer, vocabulary or len(tokenizer), **SIZES[size], tie_word_embeddings=True))
+
+
+@contextmanager
+def counted_tokens() -> Iterator[list[int]]:
+    """The number of tokens, padding included, of every forward pass inside the block."""
+    found: list[int] = []
+
+    def count(module: torch.nn.Module, inputs: Any) -> None:
+        if isinstance(module, torch.nn.Embedding):
+            found.append(inputs[0].numel())
+
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(count)
+    try:
+        yield found
+    finally:
+        handle.remove()
 
 
 def queries_of(problem: str, steps: Sequence[str]) -> list[Query]:

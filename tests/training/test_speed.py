@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from ground.io import read_json
-from tests.support.models import plain_tokenizer, qwen_config, random_qwen
+from tests.support.models import SIZES, SMALL, plain_tokenizer, qwen_config, random_qwen
 from tests.support.processes import in_processes
 from tests.training.load_cost import load
 
@@ -24,12 +24,12 @@ _MIB = 2**20
 
 
 def cost(
-    root: Path, way: str, kind: str, file: Path, count: int, budget: int, vocabulary: int = 2048
+    root: Path, way: str, kind: str, file: Path, count: int, budget: int, vocabulary: int = 2048, size: str = SMALL
 ) -> dict[str, float]:
     command = [sys.executable, "-m", "tests.training.train_cost", way, kind, str(file)]
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, str(count), str(budget), str(vocabulary)],
+        [*command, str(count), str(budget), str(vocabulary), size],
         env=environment,
         capture_output=True,
         text=True,
@@ -57,6 +57,16 @@ def test_one_optimiser_step(root: Path, mirror: Path, kind: str, name: str, coun
             f"fewer, peak {mine['peak'] / _MIB:.0f} MiB, published {published['peak'] / _MIB:.0f} MiB",
             end="",
         )
+
+
+@pytest.mark.parametrize("size, count", zip(SIZES, (8, 2, 1), strict=True), ids=SIZES)
+def test_attained_share(root: Path, mirror: Path, size: str, count: int) -> None:
+    """How much of the tokens that trees save they save as time, for models of three sizes, one completion per step."""
+    file = mirror / "processbench/gsm8k.json"
+    published, mine = (cost(root, way, "one", file, count, 4096, size=size) for way in ("published", "trees"))
+    time, fewer = published["seconds"] / mine["seconds"], published["tokens"] / mine["tokens"]
+    print(f"\ntraining, {size}, {mine['records']:.0f} records: time {time:.2f}x, tokens {fewer:.2f}x fewer, "
+          f"share {time / fewer:.2f}")  # fmt: skip
 
 
 def test_memory_with_a_real_vocabulary(root: Path, mirror: Path) -> None:

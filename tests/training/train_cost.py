@@ -1,6 +1,6 @@
 """The program that test_speed starts in a separate process: the time and peak memory of one optimiser step.
 
-Run: python -m tests.training.train_cost WAY KIND FILE COUNT BUDGET VOCABULARY
+Run: python -m tests.training.train_cost WAY KIND FILE COUNT BUDGET VOCABULARY SIZE
 
 WAY is published, trees or checkpointed. KIND is alternatives (PRM800K trees with every rated completion) or one
 (ProcessBench solutions, each step once).
@@ -26,7 +26,7 @@ from pathfinder.training.examples import Example, read_examples
 from pathfinder.training.objective import batches, summed_loss
 from pathfinder.tree.attention import use_trees
 from pathfinder.tree.passes import Prompter
-from tests.support.models import model_256, plain_tokenizer
+from tests.support.models import plain_tokenizer, sized_model
 from tests.support.training import IGNORED, branch, published_samples, settings
 
 _BATCH = 2
@@ -99,14 +99,14 @@ def tree_step(model: Any, prompter: Prompter, examples: list[Example], budget: i
     optimiser.step()
 
 
-def main(way: str, kind: str, file: str, count: int, budget: int, vocabulary: int) -> dict[str, float]:
+def main(way: str, kind: str, file: str, count: int, budget: int, vocabulary: int, size: str) -> dict[str, float]:
     torch.set_num_threads(1)
     table = (rated_trees if kind == "alternatives" else solutions)(Path(file), count)
     texts = [*table["problem"].to_list(), *(step for steps in table["steps"].to_list() for step in steps)]
     tokenizer = plain_tokenizer(texts, 2000)
     prompter = Prompter(tokenizer, VARIANTS["full"])
     warm = table.head(1).with_columns(pl.col("branches").list.head(2))
-    model = model_256(tokenizer, vocabulary)
+    model = sized_model(tokenizer, size, vocabulary)
     out: dict[str, float] = {}
     chosen = settings(
         token_budget=budget, batch_samples=10**6, epochs=1.0, gradient_checkpointing=way == "checkpointed"
@@ -148,4 +148,5 @@ def status(key: str) -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(*sys.argv[1:4], *(int(number) for number in sys.argv[4:7]))))  # type: ignore[arg-type]
+    way, kind, file, count, budget, vocabulary, size = sys.argv[1:]
+    print(json.dumps(main(way, kind, file, int(count), int(budget), int(vocabulary), size)))

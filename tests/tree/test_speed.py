@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,22 @@ from pathfinder.prm.scoring import Scorer
 from pathfinder.tree.passes import Mode, Prompter, Query
 from tests.prm.test_scoring import stop_at
 from tests.support.drawings import standalone
-from tests.support.models import model_256, plain_tokenizer, published_rewards, queries_of, separate_logits
+from tests.support.models import (
+    SIZES,
+    SMALL,
+    counted_tokens,
+    plain_tokenizer,
+    published_rewards,
+    queries_of,
+    separate_logits,
+    sized_model,
+)
 
 pytestmark = pytest.mark.benchmarks
 _PROBLEMS = int(os.environ.get("PATHFINDER_BENCHMARK_PROBLEMS", "24"))
 _WRITES = os.environ.get("PATHFINDER_BENCHMARK_WRITE", "") == "1"
 _ROOT = Path(__file__).resolve().parents[2]
+DOCUMENT = _ROOT / "docs" / "measurements.md"
 _SEARCHED = 3  # problems per set in the search measurement
 _EARLY = 4
 _LONG = 10
@@ -66,47 +76,48 @@ def write(path: Path, name: str, content: str) -> None:
         write_text(path, between(path.read_text(encoding="utf-8"), marks[0], content, marks[1], path))
 
 
-@pytest.fixture(scope="module")
-def headline() -> Iterator[dict[str, list[str]]]:
-    """The rows of the page's first table, written when both scoring and search were measured."""
-    found: dict[str, list[str]] = {}
-    yield found
-    if len(found) == 4:
-        write(
-            _ROOT / "docs" / "measurements.md",
-            "speed",
-            table(("times as fast as published", "gsm8k", "math", "ten steps and more"), found),
-        )
-
-
 @pytest.fixture
 def setting(tmp_path: Path, mirror: Path) -> Setting:
+    return setting_of(tmp_path, mirror)
+
+
+def setting_of(folder: Path, mirror: Path, size: str = SMALL) -> Setting:
+    """A random model in ``folder`` and a tokenizer of real problems."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
     rows = json.loads((mirror / "processbench" / "math.json").read_text())[-300:]
     tokenizer = plain_tokenizer([text for row in rows for text in (row["problem"], *row["steps"])], 2000)
     prompter = Prompter(tokenizer, VARIANTS["full"])
-    model = model_256(tokenizer)
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    write_json(tmp_path / MODEL_FILE, {"variant": "full"})
-    return model, tokenizer, prompter, tmp_path
+    model = sized_model(tokenizer, size)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    write_json(folder / MODEL_FILE, {"variant": "full"})
+    return model, tokenizer, prompter, folder
 
 
-def rows_of(mirror: Path, subset: str) -> list[dict[str, Any]]:
-    """Real problems; ``olympiad-length`` are math problems with at least the mean number of steps of OlympiadBench."""
+def rows_of(mirror: Path, subset: str, count: int = _PROBLEMS, typical: bool = False) -> list[dict[str, Any]]:
+    """The first real problems, or the first with about the mean number of steps of their set.
+
+    ``olympiad-length`` are math problems with at least the mean number of steps of OlympiadBench.
+    """
     rows: list[dict[str, Any]] = json.loads(
         (mirror / "processbench" / f"{subset.replace('olympiad-length', 'math')}.json").read_text()
     )
-    return [row for row in rows if subset != "olympiad-length" or len(row["steps"]) >= _LONG][:_PROBLEMS]
+    rows = [row for row in rows if subset != "olympiad-length" or len(row["steps"]) >= _LONG]
+    mean = sum(len(row["steps"]) for row in rows) / len(rows)
+    return (sorted(rows, key=lambda row: abs(len(row["steps"]) - mean)) if typical else rows)[:count]
+
+
+def solution_of(row: Mapping[str, Any]) -> Solution:
+    return Solution(row["id"], row["problem"], tuple(row["steps"]))
 
 
 def solutions_of(mirror: Path, subset: str) -> list[Solution]:
-    return [Solution(row["id"], row["problem"], tuple(row["steps"])) for row in rows_of(mirror, subset)]
+    return [solution_of(row) for row in rows_of(mirror, subset)]
 
 
-def test_scoring(setting: Setting, mirror: Path, headline: dict[str, list[str]]) -> None:
-    """Every mode compared with the published runners. Early stops are at the gold label's step."""
+def test_scoring(setting: Setting, mirror: Path) -> None:
+    """Both passes, and the first, compared with the published runners. Early stops are at the gold label's step."""
     headers, rows = [""], dict[str, list[str]]()
     for subset in SUBSETS:
         solutions = solutions_of(mirror, subset)
@@ -117,16 +128,8 @@ def test_scoring(setting: Setting, mirror: Path, headline: dict[str, list[str]])
         for name, took in published.items():
             rows.setdefault(f"published, {name}", []).append(f"{steps / took:.1f}")
         for name, took in ours.items():
-            same = published.get(name, published["both passes"])
-            rows.setdefault(f"trees, {name}", []).append(f"{steps / took:.1f} ({same / took:.1f})")
-        stop = "pass 1, early stop"
-        for name, ratio in (
-            ("both passes", published["both passes"] / ours["both passes"]),
-            ("pass 1, compared with both published passes", published["both passes"] / ours["pass 1"]),
-            ("pass 1 with early stop at the gold label", published[stop] / ours[stop]),
-        ):
-            headline.setdefault(name, []).append(f"{ratio:.1f}")
-    write(_ROOT / "docs" / "measurements.md", "scoring", table(headers, rows))
+            rows.setdefault(f"trees, {name}", []).append(f"{steps / took:.1f} ({published[name] / took:.1f})")
+    write(DOCUMENT, "scoring", table(headers, rows))
 
 
 def scored(setting: Setting, solutions: list[Solution], gold: list[int]) -> tuple[dict[str, float], dict[str, float]]:
@@ -137,7 +140,7 @@ def scored(setting: Setting, solutions: list[Solution], gold: list[int]) -> tupl
         for number, solution in enumerate(solutions)
         for place, step in enumerate(solution.steps)
     ]
-    scorers = {mode: Scorer(open_model(folder), mode=mode) for mode in Mode}
+    scorers = {mode: Scorer(open_model(folder), mode=mode) for mode in (Mode.BOTH, Mode.FIRST)}
     for scorer in scorers.values():
         scorer.score(solutions[:2])
     ours: list[float] = []
@@ -150,8 +153,6 @@ def scored(setting: Setting, solutions: list[Solution], gold: list[int]) -> tupl
         "both passes": both,
         "pass 1": lambda: scorers[Mode.FIRST].score(solutions),
         "pass 1, early stop": lambda: scorers[Mode.FIRST].score(solutions, stop=stop_at(gold)),
-        "pass 1 and `<+>`, `<+>`": lambda: scorers[Mode.POSITIVE].score(solutions),
-        "all combinations": lambda: scorers[Mode.ALL].score(solutions),
     }
     queries = [query for _, query in asked]
     earlier = {name: seconds(work) for name, work in ways.items()}
@@ -191,18 +192,9 @@ def test_growth_with_steps(setting: Setting, mirror: Path) -> None:
         lines["published"].append((count, seconds(partial(published_rewards, model, tokenizer, prompter, queries))))
         lines["trees"].append((count, (earlier + seconds(work)) / 2))
     pairs = list(zip(lines["published"], lines["trees"], strict=True))
-    content = {
-        "published": [f"{official:.2f}" for (_, official), _ in pairs],
-        "trees": [f"{mine:.2f}" for _, (_, mine) in pairs],
-        "ratio": [f"{official / mine:.1f}" for (_, official), (_, mine) in pairs],
-    }
-    write(
-        _ROOT / "docs" / "measurements.md",
-        "growth",
-        table(["steps", *(f"{count:.0f}" for count, _ in lines["trees"])], content),
-    )
+    rows = ["steps,published_s,trees_s", *(f"{n},{official:.4f},{mine:.4f}" for (n, official), (_, mine) in pairs)]
+    print("", *rows, sep="\n")
     if _WRITES:
-        rows = ["steps,published_s,trees_s", *(f"{n},{official:.4f},{mine:.4f}" for (n, official), (_, mine) in pairs)]
         write_text(_ROOT / "docs" / "speed-growth.csv", "\n".join(rows) + "\n")
         (_, first), *_ = lines["published"]
         linear = {_GUIDE: [(count, first * count / 2) for count, _ in lines["trees"]]}
@@ -210,27 +202,33 @@ def test_growth_with_steps(setting: Setting, mirror: Path) -> None:
         write_text(_ROOT / "docs" / "speed-growth.svg", standalone(drawing))
 
 
-def test_search_rounds(setting: Setting, mirror: Path, headline: dict[str, list[str]]) -> None:
-    """Eight candidates per round to the end of real solutions: the next step, and seven steps of other solutions."""
+@pytest.mark.parametrize("size", SIZES)
+def test_search_rounds(size: str, tmp_path: Path, mirror: Path) -> None:
+    """Eight candidates per round to the end of real solutions: the next step, and seven steps of other solutions.
+
+    The larger models search for one solution of one set.
+    """
+    setting = setting_of(tmp_path, mirror, size)
     rows: dict[str, list[str]] = {}
     headers = [""]
-    for subset in SUBSETS:
+    for subset in SUBSETS if size == SMALL else SUBSETS[:1]:
         every = solutions_of(mirror, subset)
-        solutions = [solution for solution in every if len(solution.steps) >= _EARLY][:_SEARCHED]
-        published, anew, cached = searched(setting, solutions, [step for other in every for step in other.steps])
+        solutions = [solution for solution in every if len(solution.steps) >= _EARLY]
+        solutions = solutions[: _SEARCHED if size == SMALL else 1]
+        published, anew, cached, fewer = searched(setting, solutions, [step for other in every for step in other.steps])
         headers.append(f"{subset} ({sum(len(s.steps) for s in solutions) / len(solutions):.1f} rounds)")
-        for name, mine, count in (
-            ("trees, no cached trunks", anew, None),
-            ("trees with cached trunks", cached, None),
-            (f"with cached trunks, first {_EARLY} rounds", cached, _EARLY),
-        ):
-            rows.setdefault(name, []).append(f"{sum(published[:count]) / sum(mine[:count]):.1f}")
-        headline.setdefault("search round of 8 candidates", []).append(f"{sum(published) / sum(cached):.1f}")
-    write(_ROOT / "docs" / "measurements.md", "search", table(headers, rows))
+        for name, mine in (("trees, no cached trunks", anew), ("trees with cached trunks", cached)):
+            rows.setdefault(name, []).append(f"{sum(published) / sum(mine):.1f}")
+        ratio = sum(published) / sum(cached)
+        print(f"\nsearch, {size}, {subset}: time {ratio:.2f}x, tokens {fewer:.2f}x fewer, share {ratio / fewer:.2f}")
+    if size == SMALL:
+        write(DOCUMENT, "search", table(headers, rows))
 
 
-def searched(setting: Setting, solutions: list[Solution], others: list[str]) -> tuple[list[float], ...]:
-    """Seconds of every round: published, trees without and with cached trunks."""
+def searched(
+    setting: Setting, solutions: list[Solution], others: list[str]
+) -> tuple[list[float], list[float], list[float], float]:
+    """Seconds of every round: published, trees without and with trunks; how many times fewer tokens the last have."""
     model, tokenizer, prompter, folder = setting
     scorer = Scorer(open_model(folder))
     rounds = [
@@ -260,7 +258,9 @@ def searched(setting: Setting, solutions: list[Solution], others: list[str]) -> 
 
     anew = each(lambda turn: scorer.rounds()(turn))
     earlier = with_trunks()
-    published = each(one_by_one)
-    cached = [(before + after) / 2 for before, after in zip(earlier, with_trunks(), strict=True)]
+    with counted_tokens() as separate:
+        published = each(one_by_one)
+    with counted_tokens() as joint:
+        cached = [(before + after) / 2 for before, after in zip(earlier, with_trunks(), strict=True)]
     assert ours == pytest.approx(rewards, abs=1e-4)
-    return published, anew, cached
+    return published, anew, cached, sum(separate) / sum(joint)
