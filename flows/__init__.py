@@ -24,7 +24,8 @@ def wings() -> Iterator[ModuleType]:
     """The modules ``wing`` of the packages below ``flows``: what they add to a run, which knows none of them by name.
 
     A wing has the functions ``places`` (flows/places.py), ``tell``, Prefect's hook for a flow that failed or crashed,
-    and ``report_killed``, which the guardian calls. It imports Prefect only inside them.
+    ``report_killed``, which the guardian calls, and ``state``, whose lines `pathfinder team` prints. It imports Prefect
+    only inside them.
     """
     for found in iter_modules(__path__):
         if found.ispkg and find_spec(f"{__name__}.{found.name}.wing"):

@@ -211,5 +211,14 @@ def profile(
     show({"profile": name, "written": is_new, "not_pinned": unpinned}, as_json, lines)
 
 
+@app.command(rich_help_panel=PIPELINE)
+def team(as_json: AsJson = False) -> None:
+    """Show a team's machines, slots and queue, who computes which stage, and the age of unfinished work."""
+    from flows import wings
+
+    lines = [line for wing in wings() for line in wing.state(Path.cwd())]
+    show({"lines": lines}, as_json, lines)
+
+
 if __name__ == "__main__":
     app()

@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from evidence.remote.guard import fetch_pointer
 from flows import processes
@@ -167,6 +167,11 @@ class Dvc:
             fetch_pointer(self.root, pointer)
             self.checkout(pointer)
 
+    def launch(self, command: Sequence[str], given: Path, on_line: OnLine) -> None:
+        """Run a command of another program, which reads the file ``given``."""
+        with given.open("rb") as stdin:
+            self._run(command, on_line, module="", stdin=stdin)
+
     def check(self) -> None:
         """Raise ``Cancelled`` if the run is ending."""
         if self._stopping:
@@ -199,6 +204,7 @@ class Dvc:
         limit_s: float | None = None,
         variables: Mapping[str, str] | None = None,
         module: str = "dvc",
+        stdin: int | IO[bytes] = subprocess.DEVNULL,
     ) -> Sequence[str]:
         """Run a command of DVC or of another module; returns the last lines that it and its stage printed."""
         mark = processes.new_mark(self.root)
@@ -206,7 +212,7 @@ class Dvc:
             self.check()
             command = [*(["--wait-for-lock"] if module == "dvc" else []), *arguments]
             environment = {**self._environment, **(variables or {}), processes.MARK: mark}
-            process = self._start(module, command, root or self.root, environment)
+            process = self._start(module, command, root or self.root, environment, stdin)
             self._running[process] = arguments[-1]
         tail: deque[str] = deque(maxlen=_TAIL_LINES)
         expired = threading.Event()
@@ -243,17 +249,22 @@ class Dvc:
                 "all its processes; infra/resources.yaml has the limits"
             )
         if code != 0:
-            raise DvcError([module, *arguments], code, "\n".join(tail))
+            raise DvcError([module, *arguments] if module else arguments, code, "\n".join(tail))
         return tail
 
     def _start(
-        self, module: str, command: Sequence[str], root: Path, environment: Mapping[str, str]
+        self,
+        module: str,
+        command: Sequence[str],
+        root: Path,
+        environment: Mapping[str, str],
+        stdin: int | IO[bytes],
     ) -> processes.Command | subprocess.Popen[str]:
         """Start a command. A command of DVC becomes a fork of the warm process if there is one."""
         if module == "dvc" and self._warm is not None:
             with contextlib.suppress(OSError):  # the warm process was killed, or cannot take the command
                 return self._warm.start(command, root, environment)
-        return processes.start(module, command, root, environment, subprocess.PIPE)
+        return processes.start(module, command, root, environment, subprocess.PIPE, stdin)
 
 
 def _watching(stage: str, states: list[State], on_line: OnLine | None = None) -> OnLine:

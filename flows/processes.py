@@ -151,14 +151,14 @@ def start(
     root: Path,
     environment: Mapping[str, str],
     out: int | IO[bytes],
-    stdin: int = subprocess.DEVNULL,
+    stdin: int | IO[bytes] = subprocess.DEVNULL,
 ) -> subprocess.Popen[str]:
     """Start ``python -m MODULE ARGUMENTS`` in ``root``, the leader of a process group, with both streams in ``out``.
 
-    Its environment is ``inherited`` with ``environment``.
+    Without a module, the arguments are a command. Its environment is ``inherited`` with ``environment``.
     """
     return subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
+        [*((sys.executable, "-m", module) if module else ()), *arguments],
         cwd=root,
         env={**inherited(), **environment},
         stdin=stdin,

@@ -171,7 +171,7 @@ class Run:
                 waiting.remove(name)
                 running.add(name)
                 needed = [futures[other] for other in self.graph.upstream[name] if other in futures]
-                task = with_retries(self._stage, self.places.retries(name))
+                task = with_retries(self._stage, self.places.retries(name), say=self.terminal.print)
                 futures[name] = task.submit(name, self.force, wait_for=needed)
                 futures[name].add_done_callback(lambda _, name=name: finished.put(name))  # type: ignore[misc]
             try:

@@ -293,6 +293,12 @@ def _read(root: Path, name: str) -> Service | None:
     return None
 
 
+def known(root: Path) -> str | None:
+    """The address of the server that Prefect's settings name, or of the one that runs in this folder."""
+    running = recorded(root, "server")
+    return named() or (running.url if running else None)
+
+
 def is_healthy(url: str) -> bool:
     """Return whether a Prefect server responds at an address."""
     try:

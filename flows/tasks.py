@@ -36,15 +36,24 @@ def class_of(error: object) -> str:
     return "transient" if isinstance(error, TransientError) or getattr(error, "transient", False) else "error"
 
 
-def with_retries(task: Task[..., Any], retries: Retries, delays_s: Sequence[float] = _DELAYS_S) -> Task[..., Any]:
+def with_retries(
+    task: Task[..., Any],
+    retries: Retries,
+    delays_s: Sequence[float] = _DELAYS_S,
+    say: Callable[[str, str], None] = lambda *_: None,
+) -> Task[..., Any]:
     """The task, tried again as often as ``retries`` says for the class of its error.
 
-    ``delays_s`` are the seconds before each attempt; the last one counts for all that follow.
+    ``delays_s`` are the seconds before each attempt; the last one counts for all that follow. ``say`` gets the name of
+    the task's run and a line with the cause of each further attempt.
     """
     most = max(retries.transient, retries.lost, retries.error)
 
     def again(_: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
-        allowed: int = getattr(retries, class_of(state.result(raise_on_failure=False)))
+        error = state.result(raise_on_failure=False)
+        allowed: int = getattr(retries, class_of(error))
+        if run.run_count <= allowed:
+            say(run.name, f"is tried again ({run.run_count} of {allowed}): {error}")
         return run.run_count <= allowed
 
     delays = [*delays_s, *[delays_s[-1]] * most][:most]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 18
 _CACHE = "__pycache__"  # .dvcignore excludes it too
 
 
@@ -39,18 +39,24 @@ class Digest:
         return value
 
 
-def digest_path(path: Path) -> Digest:
-    """Digest a file or a folder; raises ``FileNotFoundError`` if it does not exist.
+def digest_file(path: Path) -> Digest:
+    """Digest a file; raises ``FileNotFoundError`` if it does not exist."""
+    with path.open("rb") as handle:
+        return digest_chunks(iter(partial(handle.read, _CHUNK), b""))
+
+
+def digest_path(path: Path, of_file: Callable[[Path], Digest] = digest_file) -> Digest:
+    """Digest a file or a folder, each file with ``of_file``; raises ``FileNotFoundError`` if it does not exist.
 
     The md5 of a folder is the md5 of DVC's ``.dir`` object, the JSON list of its files sorted by path. Its sha256 is
     computed from the same list with sha256 instead of md5.
     """
     if not path.is_dir():
-        return _digest_file(path)
+        return of_file(path)
     found = [file for file in path.rglob("*") if _CACHE not in file.parts]
     links = [file for file in found if file.is_symlink()]
     kept = (file for file in found if file.is_file() and not file.is_symlink())
-    files = dict(sorted((file.relative_to(path).as_posix(), _digest_file(file)) for file in kept))
+    files = dict(sorted((file.relative_to(path).as_posix(), of_file(file)) for file in kept))
     md5 = folder_md5({name: digest.md5 for name, digest in files.items()})
     listing = [{"relpath": name, "sha256": digest.sha256} for name, digest in files.items()]
     sha256 = hashlib.sha256(json.dumps(listing, sort_keys=True).encode()).hexdigest()
@@ -85,8 +91,3 @@ def md5_of(path: Path) -> str:
     """The md5 of a file's bytes, as the name of its object in a store has it; half the work of ``digest_path``."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, partial(hashlib.md5, usedforsecurity=False)).hexdigest()
-
-
-def _digest_file(path: Path) -> Digest:
-    with path.open("rb") as handle:
-        return digest_chunks(iter(partial(handle.read, _CHUNK), b""))

@@ -36,6 +36,11 @@ _MOST_MERGED = 10_000
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """The safe loader, in C where PyYAML has it, that refuses a mapping with the same key twice."""
 
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The value of a node; most nodes are texts, which need no constructor."""
+        is_text = isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:str"
+        return node.value if is_text else super().construct_object(node, deep)
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping of a node; raises ``ConstructorError`` for a key that occurs twice."""
         seen = set()

@@ -14,7 +14,6 @@ import typer
 from ground import io
 from ground.show import AsJson, aligned, show
 from pathfinder.bench import Revision
-from pathfinder.models.folders import MODEL_FILE
 
 if TYPE_CHECKING:
     from pathfinder.core.params import Train
@@ -203,6 +202,7 @@ def _trained(
     import torch
     import transformers
 
+    from pathfinder.models.folders import MODEL_FILE
     from pathfinder.training.card import Given, as_facts, deciding
     from pathfinder.training.run import base_of, train
     from pathfinder.training.stepwise import MEANINGS, split

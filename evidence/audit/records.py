@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evidence.audit.claims import comparable, differing
 from evidence.audit.findings import Finding
-from evidence.audit.trust import Keys, trusted_keys
+from evidence.audit.trust import Keys, RefusedKeyError, trusted_keys
 from evidence.audit.workspace import Workspace
 from evidence.dvc.history import Locked
 from evidence.record.environment import may_be_sound
@@ -165,6 +165,8 @@ def tampered_records(root: Path, keys: Keys) -> Iterator[Finding]:
             else:
                 try:
                     heads[folder.name, record.digest] = verified(record, keys)[1]
+                except RefusedKeyError:
+                    pass  # ``check`` names the key
                 except DataError as error:
                     yield Finding(RECORDS.as_posix(), str(error), stages=(folder.name,))
             found[folder.name, record.path.stem] = record

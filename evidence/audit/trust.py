@@ -32,6 +32,7 @@ from evidence.record.signing import (
 )
 from evidence.settings import FILE, VENDOR, Count, Form, parsed, validated
 from ground.io import DataError, sha256_of, write_bytes, write_json
+from ground.show import counted
 
 LIST = TRUSTED / "keys.json"
 LIST_TYPE = f"application/vnd.{VENDOR}.keys+json"
@@ -76,19 +77,37 @@ class KeyList(Form):
     keys: list[Listed]
 
 
+class RefusedKeyError(DataError):
+    """A key of the list was not valid when it signed; ``why`` does not name what it signed."""
+
+    def __init__(self, where: str, name: str, time: str, problem: str) -> None:
+        super().__init__(f"{where}: key {name} signed it at {time:.40}, but {problem}")
+        self.why = f"key {name} signed it, but {problem}"
+
+
 class Keys(dict[str, bytes]):
     """Trusted public keys: PEM by name; ``listed`` are the keys of the list, which say when they are valid."""
 
     def __init__(self, pems: Mapping[str, bytes], listed: Iterable[Listed] = ()) -> None:
         self.listed = {key_id(each.pem.encode()): each for each in listed}
         super().__init__({**pems, **{key: each.pem.encode() for key, each in self.listed.items()}})
+        self._refused: dict[tuple[str, str], dict[str, str]] = {}
 
     def refuse(self, signers: Iterable[str], time: str, where: str) -> None:
-        """Raise ``DataError`` if a key of the list was not valid at the time that a signed document states."""
+        """Raise ``RefusedKeyError`` if a key was not valid at the time that a signed document states."""
         for key in (self.listed[each] for each in signers if each in self.listed):
             moment = moment_of(time)
             if problem := key.problem(moment) if moment else "the time cannot be read":
-                raise DataError(f"{where}: key {key.name} signed it at {time:.40}, but {problem}")
+                self._refused.setdefault((key.name, problem), {})[where] = time
+                raise RefusedKeyError(where, key.name, time, problem)
+
+    def refused(self) -> Iterator[Finding]:
+        """One finding for each key with which ``refuse`` found records (STAGE/NAME) signed."""
+        for (name, problem), records in self._refused.items():
+            first = next(iter(sorted(records.values())))
+            runs = f"{counted(len(records), 'run')}, the first at {first:.40}"
+            stages = dict.fromkeys(where.partition("/")[0] for where in records)
+            yield Finding(LIST.as_posix(), f"key {name} signed {runs}, but {problem}", stages=tuple(stages))
 
     def revoked(self, signers: Iterable[str], time: datetime | None = None) -> str:
         """Which of the signers is revoked, at ``time`` or at all, and why; empty if none is."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from evidence.audit.findings import Finding, listed
 from evidence.record.environment import changed_files, git
 from evidence.settings import STATE
-from ground.hashing import Digest, digest_path
+from ground.hashing import Digest, digest_file, digest_path
 from ground.io import DataError
 from ground.settings import read_yaml
 from ground.show import counted
@@ -29,6 +29,7 @@ class Workspace:
         """The files that were digested, by md5."""
         self.head = cache(lambda: git("rev-parse", "HEAD", root=root))
         self.digest = cache(self._digest)
+        self._of_file = cache(digest_file)
         self.links = cache(self._links)
         self.params = cache(lambda file: read_yaml(root / file))
         self.is_tracked = cache(lambda path: bool(git("ls-files", "--", path, root=root)))
@@ -71,7 +72,7 @@ class Workspace:
         place = self.root / path
         if not place.is_file() and not place.is_dir():  # a pipe would block the reader
             return None
-        found = digest_path(place)
+        found = digest_path(place, self._of_file)
         self.read |= {file.md5: place / name for name, file in (found.files or {"": found}).items()}
         return found
 

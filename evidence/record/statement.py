@@ -79,17 +79,15 @@ def is_about(statement: Any, record: Mapping[str, Any], digest: str) -> bool:
         return False
 
 
-def _without_order(statement: Any) -> str:
-    """A statement as text, without the names of the tool; it lists files in the order of the stage."""
-
-    def ordered(files: list[Any]) -> list[Any]:
-        return sorted(files, key=lambda file: (file["name"], *file["digest"].items()))
-
+def _without_order(statement: Any) -> tuple[Any, ...]:
+    """The files of a statement, sorted, and the rest as text, without the names of the tool."""
     predicate = statement["predicate"]
     definition, run = predicate["buildDefinition"], predicate["runDetails"] | {"builder": None}
-    definition = definition | {"buildType": None, "resolvedDependencies": ordered(definition["resolvedDependencies"])}
-    predicate = predicate | {"buildDefinition": definition, "runDetails": run}
-    return json.dumps(statement | {"subject": ordered(statement["subject"]), "predicate": predicate}, sort_keys=True)
+    lists = (statement["subject"], definition["resolvedDependencies"])
+    definition = definition | {"buildType": None, "resolvedDependencies": None}
+    rest = statement | {"subject": None, "predicate": predicate | {"buildDefinition": definition, "runDetails": run}}
+    ordered = (sorted(files, key=lambda file: (file["name"], *file["digest"].items())) for files in lists)
+    return *ordered, json.dumps(rest, sort_keys=True)
 
 
 def _files(entries: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

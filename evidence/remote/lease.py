@@ -1,43 +1,82 @@
 """A lease on a stage: of all who ask for the same command, inputs, parameters and code, one computes.
 
 ``leases/<digest>/<number>`` in a remote. Whoever creates the next number, which only one can, holds the lease and
-writes its object again every ``EVERY_S`` seconds. At the end the object states the result, which those who waited take.
-A holder that has given no sign for ``EXPIRY_S`` is replaced by the next number. Only the highest number counts: a
-holder that was paused finds that it has lost the lease. Ages are differences of times of the store, so no two clocks
-are compared. Numbers never return, so nothing here deletes an object; the collection of garbage does.
+writes its object again every ``EVERY_S`` seconds. At the end the object states the result, which those who waited take,
+or the cause of a failure. A holder that has given no sign for ``EXPIRY_S``, nor for two more renewals while someone
+looked, is replaced by the next number: after an outage of the store, holders write before anyone gives up on them.
+Only the highest number counts: a holder that was paused finds that it has lost the lease. Ages are differences of times
+of the store, so no two clocks are compared. Numbers never return, so nothing here deletes an object; the collection of
+garbage does.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from evidence.dvc.history import Locked
 from evidence.remote.made import Made
 from evidence.settings import Form, parsed
 from ground.io import PathfinderError, digest_of
-from ground.remote import Store
+from ground.remote import Listed, Store
 from ground.text import printable
 
 HOME = "leases"
-EVERY_S, EXPIRY_S = 20.0, 120.0
-_ASKED = "asked"
+EVERY_S, EXPIRY_S = 5.0, 12.0
+_ASKED, SILENT = "asked", "gave no sign"
 
 
 class Terms(Form):
-    """Who computes for which run, in which ``place`` (flows.processes), and since when; at the end, the result."""
+    """Who computes a stage for which run, in which ``place`` (flows.processes), and since when.
+
+    At the end, it has the result or the ``cause`` of a failure.
+    """
 
     user: str
     host: str
     run: str
     place: str
     since: str
+    stage: str = ""
     ended: bool = False
+    cause: str = ""
     made: Made | None = None
+
+    @property
+    def fate(self) -> str:
+        """How a holder without a result has ended; empty if it has one."""
+        if self.made is not None:
+            return ""
+        return f"failed: {self.cause}" if self.cause else "was ended" if self.ended else SILENT
 
     def __str__(self) -> str:
         return printable(f"{self.user} on {self.host} (run {self.run}), since {self.since}")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The last holder of a lease, the seconds since its last sign, and the holder before it."""
+
+    terms: Terms
+    age_s: float
+    before: Terms | None
+
+
+def standings(store: Store, within_s: float) -> Iterator[Standing]:
+    """The leases in ``store``, the folder ``HOME``, with a sign within some seconds; raises as a store does."""
+    store.put(_ASKED, b"")
+    items, folders = store.listed(), dict[str, list[Listed]]()
+    now = next(item.modified for item in items if item.key == _ASKED)
+    for item in items:
+        folder, _, name = item.key.rpartition("/")
+        if name.isdecimal():
+            folders.setdefault(folder, []).append(item)
+    for found in folders.values():
+        if (age_s := now - found[-1].modified) <= within_s:
+            *_, before, last = None, *(_terms(store, item.key) for item in found[-2:])
+            yield Standing(last, age_s, before)
 
 
 class Lease:
@@ -45,10 +84,11 @@ class Lease:
 
     def __init__(self, store: Store, run: Locked) -> None:
         self._store, self._last, self._lock, self._ended = store, 0, threading.Lock(), threading.Event()
+        self._mute, self._mute_since = ("", 0.0), 0.0
         self._folder = digest_of([run.cmd, run.deps, run.params, sorted(run.outs)])
 
     def look(self) -> Terms | None:
-        """The terms of the last holder, ``ended`` if it gives no sign; ``None`` if there was none.
+        """The terms of the last holder, ``ended`` as ``SILENT`` if it gives no sign; ``None`` if there was none.
 
         Raises ``DataError`` if they are not valid.
         """
@@ -58,8 +98,11 @@ class Lease:
         self._last = int(last or 0)
         if not last:
             return None
-        terms, is_silent = self._read(self._last), times[_ASKED] - times[last] > EXPIRY_S
-        return terms.model_copy(update={"ended": True}) if is_silent else terms
+        terms, sign, now = _terms(self._store, self._key(self._last)), (last, times[last]), times[_ASKED]
+        if now - times[last] > EXPIRY_S and sign != self._mute:
+            self._mute, self._mute_since = sign, now
+        is_silent = sign == self._mute and now - self._mute_since >= 2 * EVERY_S
+        return terms.model_copy(update={"ended": True, "cause": SILENT}) if is_silent else terms
 
     def take(self, terms: Terms, on_lost: Callable[[], None]) -> bool:
         """Take and renew the lease, which ``look`` found free; False if someone else was first.
@@ -77,14 +120,14 @@ class Lease:
         """False if someone else has taken the lease, which had expired."""
         return max(self._numbers(), default=0) == self._number
 
-    def end(self, made: Made | None = None) -> bool:
-        """End the lease and state the result, if there is one; returns False if the lease is lost."""
+    def end(self, made: Made | None = None, cause: str = "") -> bool:
+        """End the lease and state the result or the cause of a failure; returns False if the lease is lost."""
         self._ended.set()
-        return self._write(self._terms.model_copy(update={"ended": True, "made": made}))
+        return self._write(self._terms.model_copy(update={"ended": True, "made": made, "cause": cause}))
 
     def made(self) -> Made | None:
         """The newest result that a holder stated; ``None`` if there is none. Raises ``DataError`` as ``look`` does."""
-        found = (self._read(number).made for number in sorted(self._numbers(), reverse=True))
+        found = (_terms(self._store, self._key(number)).made for number in sorted(self._numbers(), reverse=True))
         return next(filter(None, found), None)
 
     def _renew(self, on_lost: Callable[[], None]) -> None:
@@ -109,6 +152,6 @@ class Lease:
     def _key(self, number: int) -> str:
         return f"{self._folder}/{number:08d}"
 
-    def _read(self, number: int) -> Terms:
-        key = self._key(number)
-        return parsed(Terms, self._store.read(key), f"{self._store.url}/{key}")
+
+def _terms(store: Store, key: str) -> Terms:
+    return parsed(Terms, store.read(key), f"{store.url}/{key}")

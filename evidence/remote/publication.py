@@ -88,7 +88,8 @@ def send_evidence(store: Store, evidence: Mapping[str, bytes]) -> None:
 def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The manifest of the current lock as a JSON value, and the content of the evidence files by key.
 
-    ``stages`` are the stages that a partial run has pushed; ``None`` for all. ``published`` describes keys and forms.
+    ``stages`` are the stages that a partial run has pushed; ``None`` for all, with the records of the pipelines that
+    made shipped data. ``published`` describes keys and forms.
     Raises ``DataError`` if the lock cannot be read, or if this user has no key that can sign the manifest.
     """
     outs: dict[str, Any] = {}
@@ -96,10 +97,10 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
     statements: dict[str, str] = {}
     evidence: dict[str, bytes] = {}
     for name, stage in read_lock(root).items():
-        if stage.file != MAIN_LOCK or (stages is not None and name not in stages):
+        if not stage.cmd or (stages is not None and name not in stages):
             continue
         record = record_of(root, stage)
-        for path, md5 in stage.outs.items():
+        for path, md5 in stage.outs.items() if stage.file == MAIN_LOCK else ():  # no remote has the outs of the others
             sha256 = record.content["outputs"][path]["sha256"] if record else None
             outs[path] = {"md5": md5, "size": stage.sizes[path][0], "stage": name, "sha256": sha256}
         if record is not None:

@@ -21,7 +21,7 @@ from pydantic import Field, RootModel
 from evidence.audit.findings import Finding
 from evidence.audit.objects import Objects
 from evidence.audit.records import statement_digest, verified
-from evidence.audit.trust import Keys, moment_of
+from evidence.audit.trust import Keys, RefusedKeyError, moment_of
 from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.dvc.stores import FOLDER, Store
 from evidence.record.ledger import LEDGER, RECORDS, SIGNED, Link, following, head_of, read_ledger
@@ -126,11 +126,6 @@ class Published:
             self._end = head_of((root / LEDGER).read_bytes().splitlines(keepends=True) if ledger else ())
         except DataError:  # ``tampered_records`` names the broken link
             self._ledger = None
-
-    def findings(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
-        """The findings of ``chain``, and whether the store has what the newest entry names."""
-        yield from self.chain()
-        yield from self._newest(locked)
 
     def file(self, kind: str, name: str) -> Path:
         """A file of the evidence, such as ``locks`` and ``<sha256>.lock``."""
@@ -241,6 +236,8 @@ class Published:
             self.records[stage].append(record)
         try:
             signers, head = verified(record, self.keys)
+        except RefusedKeyError:
+            pass  # ``check`` names the key
         except DataError as error:
             yield Finding(f"{self.objects.name(self.folder)}/records", str(error), cause=str(error))
         else:
@@ -290,7 +287,7 @@ class Published:
             )
             yield Finding(LEDGER.as_posix(), message, stages=tuple(stage for stage, _ in lost), cause="cut")
 
-    def _newest(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
+    def newest(self, locked: Mapping[str, Locked]) -> Iterator[Finding]:
         """Check that the newest manifest tells the truth about the lock, and the store has its objects."""
         if not self.entries:
             return

@@ -1,9 +1,9 @@
 """One file with the evidence of a release: ``examples/verify_bundle.py`` verifies it with nothing else of this project.
 
-It is a tar archive, compressed with xz. ``records/`` and ``keys/`` are as in a remote, ``ledger.jsonl`` and
-``log/`` are the heads of this machine's ledger and of each remote's log, and ``files/`` has the files of the figures
-and of what they were made of, by path. ``index.dsse`` is signed: it names every other file by its sha256, the record of
-each stage, and the figures with their origins.
+It is a tar archive, compressed with xz. ``records/`` and ``keys/`` are as in a remote, ``keys/keys.json`` is the signed
+list of keys, ``ledger.jsonl`` and ``log/`` are the heads of this machine's ledger and of each remote's log, and
+``files/`` has the files of the figures and of what they were made of, by path. ``index.dsse`` is signed: it names every
+other file by its sha256, the record of each stage, the end of the last run, and the figures with their origins.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from evidence.audit.pointers import files_of, origins_of, value_at
+from evidence.audit.trust import LIST
 from evidence.dvc.history import MAIN_LOCK, overlap
 from evidence.formats.lineage import Lineage, read_lineage
 from evidence.record.environment import git
@@ -53,6 +54,7 @@ def bundle(root: Path, targets: Iterable[str] = ()) -> tuple[bytes, dict[str, An
         "schema": 1,
         "project": SETTINGS.title or SETTINGS.name,
         "commit": commit.strip() if commit else None,
+        "time": lineage.end,
         "stages": stages,
         "figures": figures,
         "files": {name: sha256_of(each) for name, each in content.items()},
@@ -97,8 +99,9 @@ def _recorded(lineage: Lineage, files: Files, path: str) -> bytes:
 
 
 def _evidence(root: Path, lineage: Lineage) -> Iterator[tuple[str, bytes]]:
-    """The records with their signatures, the lock, the public keys, the ledger, and the newest entry of each log."""
-    named = [(MAIN_LOCK, root / MAIN_LOCK), ("ledger.jsonl", root / LEDGER)]
+    """The records with their signatures, locks, public keys and their list, ledger, and the newest entry of logs."""
+    named = [(file, root / file) for file in sorted({MAIN_LOCK, *(run.stage.file for run in lineage.runs)})]
+    named += [("ledger.jsonl", root / LEDGER), (f"keys/{LIST.name}", root / LIST)]
     for run in lineage.runs:
         for ending in (".json", SIGNED, RECEIPT, MODEL_SIGNATURE):
             named.append((f"records/{run.name}/{run.record.digest}{ending}", run.record.path.with_suffix(ending)))

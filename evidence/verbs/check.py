@@ -20,7 +20,7 @@ from evidence.audit.records import (
     unreproducible,
     witness,
 )
-from evidence.audit.trust import Keys, planted_keys, trusted_keys, why_trusted
+from evidence.audit.trust import Keys, RefusedKeyError, planted_keys, trusted_keys, why_trusted
 from evidence.audit.workspace import Workspace, links_in, refuse_pipes
 from evidence.dvc import history
 from evidence.dvc.history import Locked
@@ -224,7 +224,7 @@ class _Checker:
 
     def findings(self) -> Iterator[Finding]:
         """Every difference in the chosen stages, several for one cause."""
-        evidence = [finding for published in self.published for finding in published.findings(self.locked)]
+        logs = [(published, [*published.chain()]) for published in self.published]
         for name in self.chosen:
             found = entered_records(self.root, name)
             found += [record for published in self.published for record in published.records.get(name, ())]
@@ -238,13 +238,13 @@ class _Checker:
         if any(sources.RAW in stage.outs for stage in self.chosen.values()):
             yield from sources.compared(self.workspace)
         yield from tampered_records(self.root, self.keys)
-        logs = [each.folder / FOLDER for each in self.objects]
-        yield from links_in(
-            [self.root / place for place in (RECORDS, EVIDENCE, SENT, SEEN, SETTINGS.keys)] + logs, self.root
-        )
+        places = [self.root / place for place in (RECORDS, EVIDENCE, SENT, SEEN, SETTINGS.keys)]
+        yield from links_in([*places, *(each.folder / FOLDER for each in self.objects)], self.root)
         for objects in self.objects:
             yield from self._objects(objects)
-        yield from [*evidence, *self.changed]
+        for published, of_log in logs:
+            yield from [*of_log, *published.newest(self.locked)]
+        yield from [*self.changed, *self.keys.refused()]
         yield from without_store(self.root, self.stores)
         entries = {each.objects.store.name: each.entries for each in self.published}
         for name, store in self.opened.items():
@@ -286,6 +286,8 @@ class _Checker:
     def _signed(self, stage: Locked, record: Record) -> Iterator[Finding]:
         try:
             self.signers[stage.name] = signers_of(record, self.keys)
+        except RefusedKeyError:
+            pass  # ``findings`` names the key
         except DataError as error:
             yield Finding(RECORDS.as_posix(), str(error), stages=(stage.name,))
 

@@ -72,10 +72,10 @@ def check(
     from evidence.verbs import check
 
     if all_commits:
-        if path or strict or remote or full or witness or root_key or tsa:
-            message = "takes no path and only --key and --json: it reads locks and records, no outs or remotes"
+        if path or strict or remote or full or witness or tsa:
+            message = "takes no path and only --key, --root-key and --json: it reads locks and records, no outs"
             raise typer.BadParameter(message, param_hint="--all-commits")
-        check_commits(key or (), as_json)
+        check_commits(key or (), root_key or (), as_json)
         return
     try:
         how: Remote = "full" if full else "quick" if remote else "no"
@@ -276,11 +276,11 @@ def replay(
     raise typer.Exit(EXIT[found.verdict])
 
 
-def check_commits(keys: Iterable[Path], as_json: bool) -> None:
+def check_commits(keys: Iterable[Path], roots: Iterable[Path], as_json: bool) -> None:
     """Print the state of every commit's lock; exit status 1 if one contradicts itself or a record."""
     from evidence.verbs.every_commit import check_all_commits
 
-    found = check_all_commits(Path(), keys)
+    found = check_all_commits(Path(), keys, roots)
     lines = [f"{each.commit[:12]}: {finding}" for each in found for finding in each.findings]
     rows = [each.as_json() for each in found]
     show(rows, as_json, [*table(rows, ("commit", "date", "stages", "recorded", "attested")), *lines])

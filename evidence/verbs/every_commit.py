@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from evidence.audit import expected
-from evidence.audit.findings import Finding, merged
-from evidence.audit.records import entered_records, is_signed
-from evidence.audit.trust import trusted_keys
+from evidence.audit.findings import Finding, Level, merged
+from evidence.audit.records import entered_records, signers_of
+from evidence.audit.trust import Keys, RefusedKeyError, trusted_keys
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import read_pipelines
@@ -42,18 +42,28 @@ class CheckedCommit:
         return asdict(self) | {"findings": [str(finding) for finding in self.findings]}
 
 
-def check_all_commits(root: Path, keys: Iterable[Path] = ()) -> list[CheckedCommit]:
+def check_all_commits(root: Path, keys: Iterable[Path] = (), roots: Iterable[Path] = ()) -> list[CheckedCommit]:
     """Check the locks of every commit that changed one, newest first; empty outside a repository.
 
-    A stage is attested if a trusted key, or one of the files ``keys``, signed a record of its run.
+    A stage is attested if a key of ``trusted_keys`` signed a record of its run, and was valid then.
     """
-    trusted = trusted_keys(root, keys)
+    trusted = trusted_keys(root, keys, roots)
     log = git("log", "--format=%H %cs", "--", *map(str, history.LOCK_FILES), root=root) or ""
-    records = cache(lambda stage: [(record, is_signed(record, trusted)) for record in entered_records(root, stage)])
+    records = cache(lambda stage: [(record, _fault(record, trusted)) for record in entered_records(root, stage)])
     return [_checked(root, line, records) for line in log.splitlines()]
 
 
-def _checked(root: Path, line: str, records: Callable[[str], list[tuple[Record, bool]]]) -> CheckedCommit:
+def _fault(record: Record, keys: Keys) -> str:
+    """Why a record attests nothing; empty if a trusted key signed it."""
+    try:
+        return "" if signers_of(record, keys) else UNSIGNED
+    except RefusedKeyError as error:
+        return error.why
+    except DataError as error:
+        return str(error)
+
+
+def _checked(root: Path, line: str, records: Callable[[str], list[tuple[Record, str]]]) -> CheckedCommit:
     commit, date = line.split()
     try:
         with at(root, commit[:12]) as folder:
@@ -68,11 +78,12 @@ def _checked(root: Path, line: str, records: Callable[[str], list[tuple[Record, 
     recorded, attested, stages = 0, 0, [stage for stage in locked.values() if stage.file == history.MAIN_LOCK]
     for stage in stages:
         found = records(stage.name)
-        made = [signed for record, signed in found if record.made(stage)]
-        recorded, attested = recorded + bool(made), attested + any(made)
+        faults = [fault for record, fault in found if record.made(stage)]
+        recorded, attested = recorded + bool(faults), attested + ("" in faults)
         findings += _contradictions(stage, [record for record, _ in found])
-        if made and not any(made):
-            findings.append(Finding(RECORDS.as_posix(), UNSIGNED, "note", (stage.name,)))
+        if faults and "" not in faults:
+            level: Level = "note" if faults[0] == UNSIGNED else "error"
+            findings.append(Finding(RECORDS.as_posix(), faults[0], level, (stage.name,)))
     return CheckedCommit(commit, date, len(stages), recorded, attested, merged(findings))
 
 

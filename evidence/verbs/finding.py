@@ -8,13 +8,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from evidence.audit.records import signers_of
-from evidence.audit.trust import Keys, trusted_keys
+from evidence.audit.trust import Keys, RefusedKeyError, trusted_keys
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import leaves
@@ -105,7 +106,9 @@ def _facts(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _signatures(record: Record, keys: Keys) -> Iterator[tuple[str, str]]:
     """The keys that signed a record, and whether they are trusted and their signature is valid."""
     if (path := record.path.with_suffix(SIGNED)).is_file():
-        named, valid = keys_named(path.read_bytes(), path.name), signers_of(record, keys)
+        named, valid = keys_named(path.read_bytes(), path.name), list[str]()
+        with suppress(RefusedKeyError):
+            valid = signers_of(record, keys)
         yield from (("signed.key" if key in valid else "untrusted.signed.key", key) for key in named)
 
 

@@ -15,7 +15,7 @@ from pathfinder.benchmarks.bootstrap import estimate
 from pathfinder.core.prompts import VARIANTS
 
 Cells = Mapping[Cell, Figures]
-RATES = ("variant", "learning rate", "F1 on the dev set", "seeds")
+RATES = ("variant", "learning rate", "F1 on the dev set", "cells")
 CURVES = ("base", "records", "full", "no_subtasks", "seeds")
 NOISE = ("flips", "true", "estimated", "uncorrected F1", "by the estimate", "gain", "by the truth", "gain")
 REFERENCE = 500
@@ -25,11 +25,15 @@ _SAMPLES, _SEED = 2000, 42
 
 
 def rate_rows(blocks: Sequence[tuple[Mapping[str, float], Cells]]) -> list[tuple[str, ...]]:
-    """Rows with ``RATES``, from blocks that differ in their rates. The F1 is by soundness, or else by quality."""
+    """Rows with ``RATES``, from the cells that all blocks have, which differ in their rates.
+
+    The F1 is by soundness, or else by quality.
+    """
     rows: list[tuple[str, ...]] = []
+    shared = set[Cell].intersection(*({*cells} for _, cells in blocks)) if blocks else set[Cell]()
     for variant in VARIANTS:
         for rates, cells in blocks:
-            read = [figures["dev"] for cell, figures in cells.items() if cell.variant == variant]
+            read = [cells[cell]["dev"] for cell in shared if cell.variant == variant]
             if read:
                 mean = fmean(figures.get("soundness", figures.get("quality")) for figures in read)
                 rows.append((variant, f"{rates[variant]:g}", f"{mean:.1f}", f"{len(read)}"))

@@ -94,7 +94,7 @@ def down() -> None:
     root = Path.cwd()
     server.stop(root, "worker")
     try:
-        if url := _address(root):
+        if url := server.known(root):
             from flows.team.deployment import records
 
             with records.connected(root, url) as client:
@@ -152,7 +152,7 @@ def notify(
 def status() -> None:
     """Show the server, the worker, and this folder's deployments with their schedules."""
     root = Path.cwd()
-    url, worker = _address(root), server.recorded(root, "worker")
+    url, worker = server.known(root), server.recorded(root, "worker")
     print(f"server: {url.removesuffix('/api') if url else 'none'}\nworker: {worker.pid if worker else 'none'}")
     if url:
         from flows.team.deployment import records
@@ -184,7 +184,7 @@ def _connected() -> Iterator[SyncPrefectClient]:
     from flows.team.deployment import records
 
     root = Path.cwd()
-    url = _address(root)
+    url = server.known(root)
     if not url:
         raise DataError("no Prefect server: set PREFECT_API_URL, or start one with `python -m flows.team.deploy up`")
     with records.connected(root, url) as client:
@@ -200,11 +200,6 @@ def _start_worker(root: Path, url: str) -> None:
     pool = definition.pool_name(root)
     command = ["prefect", "worker", "start", "--pool", pool, "--type", "process", "--name", pool]
     server.start(root, "worker", command, url)
-
-
-def _address(root: Path) -> str | None:
-    running = server.recorded(root, "server")
-    return server.named() or (running.url if running else None)
 
 
 def _prefect(root: Path, url: str, *arguments: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -30,3 +32,10 @@ def report_killed(**run: Any) -> None:
     from flows.team.notices import killed
 
     killed.report_killed(**run)
+
+
+def state(root: Path) -> Iterator[str]:
+    """The lines of `pathfinder team`."""
+    from flows.team import view
+
+    yield from view.state(root)

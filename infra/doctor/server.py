@@ -19,9 +19,7 @@ _WAIT_S = 10.0
 
 def findings(root: Path) -> list[Finding]:
     """Check the server that ``PREFECT_API_URL``, Prefect's profile or this folder names."""
-    running = server.recorded(root, "server")
-    url = server.named() or (running.url if running else None)
-    if url is None:
+    if (url := server.known(root)) is None:
         return [Finding("server", "none is named, so each run starts its own")]
     _, headers = server.access()
     try:

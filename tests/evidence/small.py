@@ -95,8 +95,8 @@ def store(folder: Path, path: str, name: str = ".dvc/cache") -> None:
 
 def add_record(folder: Path, stage: str, is_signed: bool = True, **changes: object) -> Path:
     """Record a run of a stage that read and made the files as they are, apart from ``changes`` of the record."""
-    body = _MAIN[stage]
-    digests = {k: {path: digest_path(folder / path).as_json() for path in body[k]} for k in ("deps", "outs")}
+    body = (_MAIN | _WORLD)[stage]
+    digests = {k: {path: digest_path(folder / path).as_json() for path in body.get(k, ())} for k in ("deps", "outs")}
     times = {"start": START, "end": START, "seconds": 1.0, "peak_rss_bytes": 1}
     record = {"schema": 3, "stage": stage, "cmd": body["cmd"], "times": times, **_FACTS}
     record |= {"inputs": digests["deps"], "outputs": digests["outs"], "params": _PARAMS if stage == "train" else {}}

@@ -10,17 +10,21 @@ import json
 import lzma
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from evidence.audit.trust import LIST_TYPE, change_list
 from evidence.record.ledger import RECORDS
 from evidence.record.signing import KEY_FILE, own_key, public_pem, sign
+from evidence.remote.publication import publication
 from evidence.verbs.bundle import BUNDLE_TYPE, LARGEST, bundle
 from ground.io import DataError
 from tests.evidence import small as project
@@ -134,6 +138,19 @@ def test_a_stage_without_a_record_is_unsigned(small: Path, key: Path) -> None:
     assert (status, lines[-1]) == (3, "UNSIGNED: no given key signed train")
 
 
+def test_the_records_behind_shipped_data_travel(small: Path, key: Path) -> None:
+    shutil.copytree(small / project.DATA / "corpus", small / project.PRETRAINED)
+    record = project.add_record(small, "world")
+    manifest, evidence = publication(small)
+    assert manifest["records"]["world"] == record.stem
+    assert f"records/world/{record.stem}.dsse" in evidence
+    assert project.PRETRAINED not in manifest["outs"]
+    content, index = bundle(small, [MODEL])
+    assert index["stages"].keys() == {"download", "train", "world"}
+    (small.parent / "b.tar.xz").write_bytes(content)
+    assert verified(small.parent / "b.tar.xz", "--key", key)[1][-1] == "SOUND: 3 stages are signed; commit None"
+
+
 def name_of(files: Files, stage: str, ending: str) -> str:
     return next(name for name in files if name.startswith(f"records/{stage}/") and name.endswith(ending))
 
@@ -219,6 +236,58 @@ def test_another_key_is_unsigned(small: Path, files: Files, monkeypatch: pytest.
     files[f"files/{MODEL}"] = b"0.5\n"
     status, lines = judged(small, signed_again(files))
     assert (status, lines[-1]) == (3, "UNSIGNED: no given key signed the bundle")
+
+
+@pytest.fixture
+def with_list(small: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Files]:
+    """Makes the runner's bundle with a list of a root, in which the runner's key has these limits."""
+
+    def make(**changes: object) -> Files:
+        with monkeypatch.context() as patch:
+            patch.setenv(KEY_FILE, str(small.parent / "root/signing.pem"))
+            (small.parent / "root.pem").write_bytes(public_pem(own_key().public_key()))
+            change_list(small, "runner", key, {"from": datetime(2025, 1, 1, tzinfo=UTC), **changes})
+        return files_of(bundle(small, [MODEL])[0])
+
+    return make
+
+
+def by_root(small: Path, files: Files) -> tuple[int, str]:
+    (small.parent / "b.tar.xz").write_bytes(packed(*files.items()))
+    status, lines = verified(small.parent / "b.tar.xz", "--key", small.parent / "root.pem")
+    return status, lines[-1]
+
+
+def test_a_bundle_carries_the_list_of_keys(small: Path, with_list: Callable[..., Files]) -> None:
+    files = with_list(until=datetime(2026, 1, 2, tzinfo=UTC))
+    assert by_root(small, files) == (0, "SOUND: 2 stages are signed; commit None")
+    assert judged(small, files)[1][-1:] == ["UNSIGNED: no given key signed keys/keys.json"], "the runner is no root"
+    del files["keys/keys.json"]
+    assert by_root(small, signed_again(files))[0] == 3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"from": datetime(2026, 1, 2, tzinfo=UTC)},
+        {"until": datetime(2026, 1, 1, tzinfo=UTC)},
+        {"revoked": {"at": datetime(2025, 12, 31, tzinfo=UTC), "reason": "lost laptop"}},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_key_that_was_not_valid_alters_a_bundle(
+    small: Path, with_list: Callable[..., Files], changes: dict[str, object]
+) -> None:
+    status, line = by_root(small, with_list(**changes))
+    assert (status, line) == (1, f"ALTERED: index.dsse: key runner signed it, but was not valid at {project.START}")
+
+
+def test_a_listed_key_cannot_sign_the_list_of_a_bundle(small: Path, with_list: Callable[..., Files]) -> None:
+    files = with_list()
+    payload = base64.b64decode(json.loads(files["keys/keys.json"])["payload"])
+    files["keys/keys.json"] = json.dumps(sign(payload, LIST_TYPE)).encode()
+    status, lines = judged(small, signed_again(files))
+    assert (status, lines[-1]) == (3, "UNSIGNED: no given key signed keys/keys.json")
 
 
 def sized(name: str, size: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,14 +17,18 @@ from evidence.record.signing import KEY_FILE, TRUSTED, key_id, own_key, public_p
 from evidence.remote.guard import Guard
 from evidence.remote.publication import publish
 from evidence.verbs.check import Report, check
+from evidence.verbs.every_commit import check_all_commits
+from evidence.verbs.finding import find
 from ground.io import DataError, write_json
 from tests.evidence import small as project
+from tests.support.miniature import GIT
 from tests.support.verbs import checked
 
 DAY = timedelta(days=1)
 RAN = datetime.fromisoformat(project.START)
 """When the runs of the small project ended."""
-REVOKED = f"key runner signed it at {project.START}, but is revoked since 2025-12-31T00:00:00+00:00 (lost laptop)"
+SIGNED = f"keys.json: key runner signed 2 runs, the first at {project.START}, but"
+REVOKED = f"{SIGNED} is revoked since 2025-12-31T00:00:00+00:00 (lost laptop)"
 
 
 class Team:
@@ -121,17 +126,32 @@ def give_no_time(team: Team) -> None:
 
 TAMPERINGS = [
     (revoke, REVOKED),
-    (sign_after_expiry, f"key runner signed it at {project.START}, but was valid until {project.START}"),
-    (sign_too_early, f"key runner signed it at {project.START}, but is not valid before 2026-01-02T00:00:00+00:00"),
-    (give_no_time, "key runner signed it at yesterday, but the time cannot be read"),
+    (sign_after_expiry, f"{SIGNED} was valid until {project.START}"),
+    (sign_too_early, f"{SIGNED} is not valid before 2026-01-02T00:00:00+00:00"),
+    (give_no_time, "keys.json: key runner signed 1 run, the first at yesterday, but the time cannot be read (train)"),
 ]
 
 
 @pytest.mark.parametrize(("tamper", "expected"), TAMPERINGS, ids=lambda value: getattr(value, "__name__", ""))
 def test_a_key_that_was_not_valid_is_named(team: Team, tamper: Callable[[Team], None], expected: str) -> None:
     tamper(team)
-    assert any(expected in each for each in team.errors()), team.errors()
+    (error,) = team.errors()
+    assert expected in error
     assert team.report().verdict == "ALTERED"
+
+
+def test_all_commits_are_checked_with_the_list_of_a_root(team: Team) -> None:
+    roots = [team.folder / "root.pem"]
+    for words in (["init", "-q"], ["add", "-Af"], ["commit", "-qm", "A run"]):
+        subprocess.run([*GIT, *words], cwd=team.root, check=True)
+    (commit,) = check_all_commits(team.root, roots=roots)
+    assert (commit.stages, commit.attested) == (2, 2)
+    revoke(team)
+    (commit,) = check_all_commits(team.root, roots=roots)
+    (finding,) = [each for each in commit.findings if each.level == "error"]
+    assert (commit.attested, finding.stages) == (0, ("download", "train"))
+    assert finding.message.startswith("key runner signed it, but is revoked since 2025-12-31T00:00:00+00:00")
+    assert find("key=*", team.root)["places"], "find names what a revoked key signed, too"
 
 
 def test_the_list_outweighs_a_key_that_is_named(team: Team) -> None:

@@ -38,13 +38,16 @@ def test_data_that_types_save_are_counted() -> None:
     assert curve_rows({cell: f for cell, f in cells.items() if cell.size != 500}) == ([], [])
 
 
-def test_each_variant_has_its_dev_figure_at_each_rate() -> None:
-    fast = {Cell("a2", "full", 500, seed): {"dev": {"soundness": 70.0 + seed, "quality": 1.0}} for seed in (1, 3)}
-    slow = {Cell("a2", "no_subtasks", 500, 1): {"dev": {"quality": 60.0}}}
-    assert rate_rows([({"full": 5e-4}, fast), ({"no_subtasks": 2.5e-4}, slow)]) == [
+def test_rates_are_compared_on_the_cells_that_both_blocks_have() -> None:
+    fast = {Cell("a2", "full", 500, seed): {"dev": {"soundness": 70.0 + seed, "quality": 1.0}} for seed in (1, 3, 9)}
+    slow = {Cell("a2", "full", 500, seed): {"dev": {"soundness": 60.0 + seed}} for seed in (1, 3)}
+    only = {Cell("a2", "no_subtasks", 500, 1): {"dev": {"quality": 60.0}}}
+    rates = {"full": 2.5e-4, "no_subtasks": 2.5e-4}
+    assert rate_rows([({"full": 5e-4}, fast), (rates, slow | only)]) == [
         ("full", "0.0005", "72.0", "2"),
-        ("no_subtasks", "0.00025", "60.0", "1"),
+        ("full", "0.00025", "62.0", "2"),
     ]
+    assert rate_rows([(rates, only)]) == [("no_subtasks", "0.00025", "60.0", "1")]
 
 
 def test_the_gain_of_a_corrected_loss_is_paired(bench: Laboratory, tmp_path: Path) -> None:

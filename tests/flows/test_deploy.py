@@ -129,6 +129,10 @@ def test_the_schedule_is_inactive_and_the_remote_is_part_of_the_deployment(deplo
     assert git(deployed.project.root, "rev-parse", "HEAD").startswith(found["version"].removesuffix("-dirty"))
     assert deployed.post("flow_runs/filter") == []
     assert f"nightly/{found['name']}: 0 2 * * * (inactive)\n" in deployed.project.run(*STATUS)
+    team = deployed.project.run("-c", "from flows.cli import app; app()", "team")
+    pool = f"pathfinder-{clone_id(deployed.project.root)}"
+    assert re.search(rf"^pool {pool}: worker {pool} online, last seen [0-9:]{{8}} UTC$", team, re.MULTILINE), team
+    assert "leases: none, as no PATHFINDER_REMOTE is set" in team
 
 
 @pytest.mark.campaign

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +16,14 @@ import pytest
 
 from evidence.dvc.history import Locked
 from evidence.record.signing import KEY_FILE
-from evidence.remote.lease import HOME, Lease, Terms
+from evidence.remote import lease as lease_module
+from evidence.remote.lease import HOME, SILENT, Lease, Terms, standings
 from flows import processes, storage
 from flows.dvc import Dvc
 from flows.team.pools.leases import Leases
 from flows.team.pools.table import Needs
+from flows.team.view import state
+from ground.io import DataError
 from ground.remote import open_store
 from tests.flows.conftest import CONFIG
 from tests.flows.test_branch import git
@@ -48,6 +53,7 @@ shutil.rmtree(folder)
 """
 RUN = f"""\
 import sys
+import time
 from pathlib import Path
 from evidence.remote import lease
 from extras import unfinished
@@ -56,6 +62,8 @@ from flows.dvc import Dvc
 from flows.team.pools import leases
 from flows.team.pools.run import run_stage
 from flows.team.pools.table import Needs
+from flows.team.view import state
+from ground.io import DataError
 from ground.io import TransientError
 
 def say(line):
@@ -265,10 +273,73 @@ def test_a_lease_that_is_lost_states_nothing(tmp_path: Path) -> None:
     assert other.look() == terms
     assert one.end()
     assert other.look() == terms.model_copy(update={"ended": True})
-    assert other.take(terms, lambda: None)
+    assert other.take(terms.model_copy(update={"stage": "label"}), lambda: None)
     assert not one.is_mine()
     assert not one.end(), "a lease that is lost states nothing"
-    assert other.end()
+    (found,) = standings(store, 60)
+    assert (found.terms.run, found.before and found.before.fate) == ("1", "was ended")
+    assert other.end(cause="`dvc repro` failed: no")
+    assert [each.terms.fate for each in standings(store, 60)] == ["failed: `dvc repro` failed: no"]
+    assert not list(standings(store, -1))
+
+
+def test_a_team_sees_who_computes_and_why_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(storage.REMOTE, str(tmp_path / "remote"))
+    (tmp_path / "dvc.yaml").write_text(PIPELINE)
+    (tmp_path / "make.py").touch()
+    leases = Leases(Dvc(tmp_path))
+    with pytest.raises(DataError), leases.held("label", False, Needs(), print):
+        raise DataError("the first\nattempt")
+    copy = tmp_path / "remote/unfinished/label/0a1b/state.json"
+    copy.parent.mkdir(parents=True)
+    copy.touch()
+    assert re.search(r"^lease label: .* failed: the first attempt \d+ s ago$", "\n".join(state(tmp_path)), re.MULTILINE)
+    with leases.held("label", False, Needs(), print):
+        first, lease, unfinished = state(tmp_path)
+    leases.close()
+    assert first == "server: none"
+    assert re.search(
+        r"^lease label: .* last sign \d+ s ago; is computed again, because .* failed: the first attempt$", lease
+    )
+    assert re.search(r"^unfinished label/0a1b: copied \d+ s ago$", unfinished)
+
+
+def test_a_holder_is_given_up_only_after_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After an outage of the store, whoever waits may look before the holder writes again."""
+    monkeypatch.setattr(lease_module, "EVERY_S", 60.0)  # the holder writes once
+    monkeypatch.setattr(lease_module, "EXPIRY_S", 0.0)
+    store, terms = open_store(str(tmp_path)), Terms(user="a", host="b", run="1", place="c", since="d")
+    one, other = (Lease(store, Locked("label", "x", {}, {"out": ""}, {})) for _ in range(2))
+    assert one.look() is None
+    assert one.take(terms, lambda: None)
+    monkeypatch.setattr(lease_module, "EVERY_S", 0.1)
+    time.sleep(0.05)
+    assert other.look() == terms, "it is silent for too long, but this is the first look"
+    time.sleep(0.25)
+    found = other.look()
+    assert found is not None
+    assert (found.ended, found.cause) == (True, SILENT)
+    assert one.end()
+
+
+def test_a_run_that_waits_sees_that_its_worker_gives_no_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefect's server notices a lost machine a minute later."""
+    monkeypatch.setattr(lease_module, "EVERY_S", 60.0)
+    monkeypatch.setattr(lease_module, "EXPIRY_S", 0.2)
+    monkeypatch.setenv(storage.REMOTE, str(tmp_path / "remote"))
+    (tmp_path / "dvc.yaml").write_text(PIPELINE)
+    (tmp_path / "make.py").touch()
+    leases = Leases(Dvc(tmp_path))
+    mine, other = leases.watch("label", str(os.getpid())), leases.watch("label", "someone else's run")
+    assert not mine(), "no one has it"
+    with leases.held("label", False, Needs(), print):
+        assert not mine()
+        monkeypatch.setattr(lease_module, "EVERY_S", 0.1)
+        assert soon(mine, 5)
+        time.sleep(0.3)
+        assert not other()
+    leases.close()
+    assert not mine(), "it has ended"
 
 
 def test_a_store_that_cannot_order_writers_is_named_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

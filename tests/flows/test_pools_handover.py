@@ -165,6 +165,7 @@ def test_the_threads_that_follow_parts_ask_the_server_of_the_run(
         return FlowRun(id=uuid4(), flow_id=uuid4(), state=Completed())
 
     away = Away(Dvc(project.root), load_graph(project.root), {STAGE: Needs(pool="gpu", parts=2)}, "s3://bucket")
+    away._commit = "0" * 40
     for name, answer in (("_prepare", lambda *_: None), ("_start", lambda *_: None), ("_follow", follow)):
         monkeypatch.setattr(away, name, answer)
     with temporary_settings({PREFECT_API_URL: "http://team/api"}):

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from evidence.record.signing import own_public_keys
 from flows import server
 from tests.support.miniature import GIT, ROOT, dvc, miniature
 from tests.support.prefect_cli import prefect_commands
@@ -116,6 +117,8 @@ def project(folder: Path, resources: str) -> Path:
     train = target / "stages/train.py"
     train.write_text(train.read_text().replace("    if rate > 1:\n", f"{_SLEEP}    if rate > 1:\n"))
     (target / "infra/resources.yaml").write_text(resources)
+    (target / "infra/keys").mkdir(exist_ok=True)
+    (target / "infra/keys/person.pem").write_bytes(own_public_keys()[0])  # machines trust whoever starts the run
     (target / ".dvc").mkdir()
     (target / ".dvc/config").write_text(_CONFIG)
     (target / ".gitignore").write_text((target / ".gitignore").read_text() + "/pid.txt\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -28,9 +30,9 @@ def tried(folder: Path, *arguments: str, given: bytes = b"") -> subprocess.Compl
 
 
 def cause(done: subprocess.CompletedProcess[bytes]) -> str:
-    """The line of git's messages with the cause: the line about a refused branch, otherwise the last line."""
+    """The line of git's messages with the cause: about a refused branch or a full disk, otherwise the last line."""
     lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
-    refused = [line for line in lines if line.startswith("! ")]
+    refused = [line for line in lines if line.startswith("! ") or os.strerror(errno.ENOSPC) in line]
     return without_user((refused or lines or [f"exit code {done.returncode}"])[-1])
 
 

@@ -43,8 +43,8 @@ _UNTOLD = {
     "crashed": "{{ flow_run.state.message }}",
     "has not started": "state {{ flow_run.state.name }} since {{ flow_run.state.timestamp }}",
 }
-_LOST = "no heartbeat for"
-_NOT_LOST = {"prefect.state-message": f"!{_LOST}*"}
+LOST, GONE = "no heartbeat for", "its machine or process is gone"
+_NOT_LOST = {"prefect.state-message": f"!{LOST}*"}
 _OUTDATED = {
     "crashed": "flow_run.state_type != 'CRASHED' or 'interrupt signal' in (flow_run.state.message or '')",
     "has not started": "flow_run.start_time",
@@ -87,9 +87,7 @@ def target(name: str) -> Target:
 def watch(client: SyncPrefectClient) -> None:
     """Create or replace the automations that give lost and canceled runs a final state."""
     lost = _absence({HEARTBEAT}, (HEARTBEAT, *_ENDS, *_WAITS), LOST_AFTER_S)
-    crash = ChangeFlowRunState(
-        state=StateType.CRASHED, message=f"{_LOST} {LOST_AFTER_S} s: its machine or process is gone"
-    )
+    crash = ChangeFlowRunState(state=StateType.CRASHED, message=f"{LOST} {LOST_AFTER_S} s: {GONE}")
     canceled = _absence({"prefect.flow-run.Cancelling"}, _ENDS, CANCELED_AFTER_S)
     cancel = ChangeFlowRunState(
         state=StateType.CANCELLED, message=f"no worker has confirmed the end for {CANCELED_AFTER_S} s", force=True
@@ -107,7 +105,7 @@ def notify(client: SyncPrefectClient, target: Target, unstarted_s: float = UNSTA
     told = EventTrigger(expect={EVENT}, posture=Posture.Reactive, threshold=1, within=timedelta(0))
     lost = EventTrigger(
         expect={"prefect.flow-run.Crashed"},
-        match={"prefect.resource.id": "prefect.flow-run.*", "prefect.state-message": f"{_LOST}*"},
+        match={"prefect.resource.id": "prefect.flow-run.*", "prefect.state-message": f"{LOST}*"},
         match_related=_TAGGED,
         posture=Posture.Reactive,
         threshold=1,

@@ -7,14 +7,10 @@ is up to date has no task. The events repeat the lock and the records; nothing r
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
-import pyarrow
-import pyarrow.parquet
 from prefect.assets import Asset
 from prefect.assets.core import AssetProperties
 from prefect.context import AssetContext
@@ -32,7 +28,6 @@ from ground.io import PathfinderError
 KEY = "dvc://pathfinder-prm/"
 """The beginning of an asset's key; the path in the project follows."""
 _NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9._/@=-]")
-_JSONL_BYTES = 1 << 24  # counting the lines of larger files would take seconds
 
 
 class Assets:
@@ -64,7 +59,7 @@ class Assets:
         known = {"stage": name, "state": state, **self._always, **({"record": record.digest} if record else {})}
         inputs = {path: md5 for path, md5 in stage.deps.items() if not is_code(path)}
         made = {
-            self._asset(path, md5): {**known, **self._about(stage, path, md5), "inputs": inputs}
+            self._asset(path, md5): {**known, "path": path, "md5": md5, "object": self._object(md5), "inputs": inputs}
             for path, md5 in stage.outs.items()
         }
         return AssetContext(
@@ -88,25 +83,7 @@ class Assets:
                 outs = [(out, of) for each in producers for out, of in each.outs.items() if overlap(out, path)]
                 yield from (self._asset(*pair) for pair in outs or [(path, md5)])
 
-    def _about(self, stage: Locked, path: str, md5: str) -> dict[str, Any]:
-        """The payload of an output's event; size, files and rows are left out if they are not known."""
-        size, files = stage.sizes.get(path, (None, None))
-        counts = {"size": size, "files": files, "rows": dict(rows_of(self._root / path))}
-        known = {name: value for name, value in counts.items() if value}
-        return {"path": path, "md5": md5, "object": self._object(md5), **known}
-
 
 def key_of(path: str) -> str:
     """The key of the asset at a path of the project; characters that Prefect does not allow become ``_``."""
     return KEY + _NOT_IN_KEYS.sub("_", path)
-
-
-def rows_of(path: Path) -> Iterator[tuple[str, int]]:
-    """The name and rows of each table that is, or is below, ``path``: Parquet files, and JSON lines up to 16 MiB."""
-    for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-        name = file.relative_to(path).as_posix() if file != path else file.name
-        with contextlib.suppress(OSError, pyarrow.ArrowInvalid):  # such a file has no rows to state
-            if file.suffix == ".parquet":
-                yield name, int(pyarrow.parquet.read_metadata(file).num_rows)
-            elif file.suffix == ".jsonl" and file.stat().st_size <= _JSONL_BYTES:
-                yield name, file.read_bytes().count(b"\n")

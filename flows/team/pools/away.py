@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import re
+import shutil
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -20,32 +24,39 @@ from prefect.client.schemas.filters import (
     LogFilterTimestamp,
 )
 from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
+from prefect.client.schemas.objects import State as RunState
 from prefect.client.schemas.sorting import LogSort
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run
 from prefect.settings import PREFECT_UI_URL
 from prefect.states import Cancelled as CancelledState
-from prefect.states import Cancelling, Pending
+from prefect.states import Cancelling, Crashed, Pending
 
 from evidence.dvc.history import next_run
 from evidence.dvc.lock import drop, drop_absent, dvc_lock
 from evidence.remote.handed import Order
+from evidence.remote.lease import EXPIRY_S
 from evidence.remote.made import compare, receive
 from flows import storage
-from flows.dvc import Cancelled, Dvc, OnLine, State
+from flows.dvc import Cancelled, Dvc, DvcError, OnLine, State
 from flows.graph import Graph
 from flows.places import Places, Retries, WorkerLost
+from flows.team.notices.automations import GONE, LOST
 from flows.team.pools.assets import Assets
 from flows.team.pools.code import changed_params, committed
 from flows.team.pools.inputs import needed
-from flows.team.pools.leases import Leases
+from flows.team.pools.leases import LOOK_S, Leases
+from flows.team.pools.order import FAILED, Ordered, signed
 from flows.team.pools.run import run_stage
+from flows.team.pools.slots import slots_held
 from flows.team.pools.table import FILE, Needs
-from ground.io import DataError, TransientError
+from ground.io import DataError, PathfinderError, TransientError, sha256_of, write_text
 from ground.text import printable
 
 FLOW = "stage"
+ORDERS = Path(".pathfinder/orders")
+_FAILED = re.compile(re.escape(FAILED).replace(r"\{\}", "(.*?)"))
 _POLL_S, _LOGS = 1.0, 200
 _LOGGER = "prefect.flow_runs"
 """The logger of a flow; Prefect's workers and pull steps have others."""
@@ -95,16 +106,12 @@ class Away(Places):
                 f"{storage.REMOTE} to a place that all machines reach, or `pool: here` in {FILE}"
             )
         self._commit = committed(self.root, self.graph, names)
-        with get_client(sync_client=True) as client:
-            for pool in sorted({self.needs[name].pool for name in names}):
-                try:
-                    found = client.read_deployment_by_name(f"{FLOW}/{pool}")
-                except ObjectNotFound as error:
-                    raise DataError(
-                        f"pool {pool}: the server has no deployment {FLOW}/{pool}; deploy it with `prefect --no-prompt "
-                        f"deploy --all`, or set `pool: here` in {FILE}"
-                    ) from error
-                self._pools[pool] = found.work_pool_name or pool
+        launchers = {self.needs[name].pool: self.needs[name].launch for name in names}
+        for pool, command in sorted(launchers.items()):
+            if not command:
+                self._pools[pool] = _work_pool(pool)
+            elif shutil.which(program := command.split()[0]) is None:
+                raise DataError(f"pool {pool}: {program}: not found; correct `launch` in {FILE}")
 
     def run(self, name: str, force: bool, on_line: OnLine) -> State:
         """Run a stage here, or have it or its parts run by its pool."""
@@ -130,10 +137,9 @@ class Away(Places):
         if (state := self._prepare(name, force, on_line)) is not None:
             return state
         order, need = Order(next_run(self.root, self.graph.stages[name]), self._commit), self.needs[name]
-        run = self._follow(name, self._start(name, force), on_line)
-        self._require_completed(name, run)
+        self._ask(name, force, on_line)
         if (made := self.leases.made(order.stage)) is None:
-            raise DataError(f"{name} in pool {need.pool}: the run completed without a result ({_link(run)})")
+            raise DataError(f"{name} in pool {need.pool}: the stage completed without a result")
         receive(self.root, order, made, self.address, lambda others: need.require_packages(name, others, on_line))
         with dvc_lock(self.root):
             drop(self.root, {name})
@@ -156,17 +162,14 @@ class Away(Places):
             return state
         count = self.needs[name].parts
         with ThreadPoolExecutor(count) as threads:
-            runs = [self._start(name, force, f"{number}/{count}") for number in range(1, count + 1)]
+            parts = [f"{number}/{count}" for number in range(1, count + 1)]
             # A new thread has none of Prefect's settings, such as the address of the server.
-            ends = [threads.submit(copy_context().run, self._follow, name, run, on_line) for run in runs]
-        for number, end in enumerate(ends, 1):
+            ends = [threads.submit(copy_context().run, self._ask, name, force, on_line, part) for part in parts]
+        for part, end in zip(parts, ends, strict=True):
             try:
-                state_of_run = end.result().state or Pending()
-                said = "" if state_of_run.is_completed() else str(state_of_run.message or state_of_run.name)
-            except WorkerLost as error:
-                said = str(error)
-            if said:
-                on_line(f"part {number}/{count} is missing, so the stage does its work: {printable(said)}")
+                end.result()
+            except PathfinderError as error:
+                on_line(f"part {part} is missing, so the stage does its work: {error}")
         return None
 
     def stop(self) -> None:
@@ -194,22 +197,47 @@ class Away(Places):
             self.pushed.update(mine)
         return None
 
-    def _start(self, name: str, force: bool, part: str = "") -> FlowRun:
+    def _ask(self, name: str, force: bool, on_line: OnLine, part: str = "") -> None:
+        """Have the pool compute a stage or a part of it; raises unless it did."""
         with dvc_lock(self.root):
             inputs = needed(self.root, self.graph, name)
-        parameters = {
-            "name": name,
-            "commit": self._commit,
-            "params": changed_params(self.root),
-            "inputs": inputs,
-            "force": force,
-            "remote": self.address,
-            "parent": flow_run.get_id() or "",
-            "part": part,
-        }
-        need = self.needs[name]
+        order = Ordered(
+            stage=name,
+            commit=self._commit,
+            params=changed_params(self.root),
+            inputs=inputs,
+            force=force,
+            remote=self.address,
+            parent=flow_run.get_id() or "",
+            part=part,
+        )
+        if self.needs[name].launch:
+            self._launch(order, on_line)
+        else:
+            self._require_completed(name, self._follow(name, self._start(order), on_line))
+
+    def _launch(self, order: Ordered, on_line: OnLine) -> None:
+        """Run the command of the pool's launcher, which ends with the stage and prints its lines."""
+        name, text, failures = order.stage, signed(order), list[str]()
+        need, path = self.needs[name], (self.root / ORDERS / f"{sha256_of(text.encode())}.json").absolute()
+        write_text(path, text)
+        try:
+            with slots_held(need.slots, self.dvc.check, on_line):
+                self.dvc.launch(need.command(name, str(path)), path, partial(_heard, failures, on_line))
+        except DvcError as error:
+            kind, cause = failures or ("lost", str(error))
+            raise _error(kind)(f"{name} in pool {need.pool}: {cause}") from error
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _start(self, order: Ordered) -> FlowRun:
+        need = self.needs[order.stage]
         started: Any = run_deployment(
-            f"{FLOW}/{need.pool}", parameters=parameters, timeout=0, job_variables=need.job_variables or None
+            f"{FLOW}/{need.pool}",
+            parameters={"order": json.loads(signed(order))},
+            flow_run_name=str(order),
+            timeout=0,
+            job_variables=need.job_variables or None,
         )
         return FlowRun.model_validate(started, from_attributes=True)
 
@@ -218,7 +246,8 @@ class Away(Places):
         need = self.needs[name]
         on_line(f"waits for a worker of pool {need.pool}: {_link(run)}")
         self._running.add(run.id)
-        lines, since = _Lines(run.id, on_line), time.monotonic()
+        lines, since, looked = _Lines(run.id, on_line), time.monotonic(), time.monotonic()
+        is_lost = self.leases.watch(name, str(run.id))
         try:
             with get_client(sync_client=True) as client:
                 while True:
@@ -226,6 +255,12 @@ class Away(Places):
                     lines.forward(client)
                     if run.state is not None and run.state.is_final():
                         break
+                    if run.state is not None and run.state.is_running() and time.monotonic() - looked > LOOK_S:
+                        looked = time.monotonic()
+                        with contextlib.suppress(TransientError, OSError):
+                            if is_lost():  # the server would notice it a minute later
+                                gone: RunState[Any] = Crashed(message=f"{LOST} {EXPIRY_S:.0f} s: {GONE}")
+                                client.set_flow_run_state(run.id, gone, force=True)
                     if run.state is None or run.state.type not in _WAITING or self._has_worker(client, need.pool):
                         since = time.monotonic()
                     elif time.monotonic() - since > need.wait_s:
@@ -258,7 +293,7 @@ class Away(Places):
         if state.type is StateType.CANCELLED:
             raise DataError(f"{name} in pool {pool}: was cancelled ({_link(run)})")
         if state.type is not StateType.COMPLETED:
-            raise {"Transient": TransientError, "Lost": WorkerLost}.get(state.name or "", DataError)(said)
+            raise _error((state.name or "").lower())(said)
 
 
 class _Lines:
@@ -284,6 +319,31 @@ class _Lines:
                 break
         if found:
             self._last = found[-1].timestamp
+
+
+def _work_pool(pool: str) -> str:
+    """The work pool of a pool's deployment; raises ``DataError`` if the server has no such deployment."""
+    try:
+        with get_client(sync_client=True) as client:
+            return client.read_deployment_by_name(f"{FLOW}/{pool}").work_pool_name or pool
+    except ObjectNotFound as error:
+        raise DataError(
+            f"pool {pool}: the server has no deployment {FLOW}/{pool}; deploy it with `prefect --no-prompt deploy "
+            f"--all`, name a command under `launch`, or set `pool: here` in {FILE}"
+        ) from error
+
+
+def _error(kind: str) -> type[PathfinderError]:
+    """The class of an error that a machine names (flows.tasks.class_of)."""
+    return {"transient": TransientError, "lost": WorkerLost}.get(kind, DataError)
+
+
+def _heard(failures: list[str], on_line: OnLine, line: str) -> None:
+    """Pass a line of a launcher on, or keep the class and the message of a failure that it states."""
+    if found := _FAILED.fullmatch(line):
+        failures[:] = found.groups()
+    else:
+        on_line(line)
 
 
 def _cancel(client: SyncPrefectClient, run: UUID, reason: str) -> None:

@@ -14,10 +14,8 @@ from evidence.dvc.stores import cache_of, object_file
 from evidence.remote.guard import fetch_outs, fetch_pointer
 from flows.dvc import Dvc
 from flows.graph import Graph
+from flows.team.pools.order import Outs
 from ground.io import DataError, atomic_file
-
-Outs = list[dict[str, Any]]
-"""Outs as the lock has them: path, md5, size."""
 
 
 def needed(root: Path, graph: Graph, name: str) -> dict[str, Outs]:

@@ -21,7 +21,7 @@ from evidence.dvc.lock import drop, dvc_lock
 from evidence.dvc.pipeline import read_pipeline
 from evidence.record.environment import describe_actor, git
 from evidence.remote.handed import Order
-from evidence.remote.lease import HOME, Lease, Terms
+from evidence.remote.lease import HOME, SILENT, Lease, Terms
 from evidence.remote.made import Made, State, hand_back, receive
 from evidence.remote.publication import creates_exclusively
 from extras.unfinished import kind_of
@@ -31,8 +31,10 @@ from flows.processes import is_here, place
 from flows.team.pools.table import Needs
 from ground.io import DataError, PathfinderError, TransientError
 from ground.remote import Store
+from ground.text import printable
 
-LOOK_S = 10.0
+LOOK_S = 4.0
+_LONGEST = 200
 
 
 class Leases:
@@ -54,8 +56,9 @@ class Leases:
         lease = self._taken(store, name, force, needs, on_line) if store is not None else None
         try:
             yield lease.is_mine if lease is not None else lambda: True
-        except BaseException:
-            if lease is not None and not self._end(name):
+        except BaseException as error:
+            cause = printable(" ".join(str(error).split()) or type(error).__name__)[:_LONGEST]
+            if lease is not None and not self._end(name, cause=cause):
                 raise TransientError(f"{name}: another run has taken it over, as this one had given no sign") from None
             raise
 
@@ -65,6 +68,21 @@ class Leases:
             if name in self._held:
                 self._end(name, hand_back(self._root, name, state, os.environ[storage.REMOTE]))
 
+    def ordered(self, name: str) -> Locked:
+        """The run of a stage that would be next, which its lease is about."""
+        return next_run(self._root, read_pipeline(self._root)[name])
+
+    def watch(self, name: str, run: str) -> Callable[[], bool]:
+        """A function that is True once ``run`` holds the lease of a stage and gives no sign; raises as a store does."""
+        store = storage.shared(self._root, HOME)
+        lease = Lease(store, self.ordered(name)) if store is not None else None
+
+        def is_lost() -> bool:
+            terms = lease.look() if lease is not None else None
+            return terms is not None and terms.run == run and terms.cause == SILENT
+
+        return is_lost
+
     def made(self, run: Locked) -> Made | None:
         """The newest result of a run on any machine."""
         store = storage.shared(self._root, HOME)
@@ -72,7 +90,7 @@ class Leases:
 
     def has_earlier(self, name: str, needs: Needs, on_line: OnLine) -> bool:
         """Put an earlier result of a stage into the cache; returns False if there is none that this project trusts."""
-        run = next_run(self._root, read_pipeline(self._root)[name])
+        run = self.ordered(name)
         made = self.made(run)
         return made is not None and self._received(run, made, needs, on_line)
 
@@ -84,7 +102,7 @@ class Leases:
 
     def _taken(self, store: Store, name: str, force: bool, needs: Needs, on_line: OnLine) -> Lease | None:
         """The lease, once no one else has it; ``None`` if the cache has the result then."""
-        run, waits = next_run(self._root, read_pipeline(self._root)[name]), False
+        run, waits = self.ordered(name), False
         lease = Lease(store, run)
         if not self._is_told and not creates_exclusively(store, rounds=1, writers=2):
             on_line(f"{store.url} cannot order writers: runs that ask at the same moment both compute a stage")
@@ -103,7 +121,7 @@ class Leases:
             made = other.made if other is not None and not force and (waits or not needs.is_here) else None
             if made is not None and self._received(run, made, needs, on_line):
                 return None
-            if lease.take(self._terms(), lambda: self._dvc.end(name)):
+            if lease.take(self._terms(name), lambda: self._dvc.end(name)):
                 if waits and made is None:
                     on_line("is computed here now: the other run has ended without a result, or gives no sign")
                 self._held[name] = lease
@@ -122,14 +140,16 @@ class Leases:
             drop(self._root, {run.name})
         return True
 
-    def _end(self, name: str, made: Made | None = None) -> bool:
+    def _end(self, name: str, made: Made | None = None, cause: str = "") -> bool:
         """End a lease; returns False if it was lost. If the store does not answer, the lease expires."""
         lease = self._held.pop(name, None)
         with contextlib.suppress(PathfinderError, OSError):
-            return lease is None or lease.end(made)
+            return lease is None or lease.end(made, cause)
         return True
 
-    def _terms(self) -> Terms:
+    def _terms(self, name: str) -> Terms:
         actor, since = describe_actor(), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
         run = flow_run.get_id() or str(os.getpid())
-        return Terms(user=actor["user"], host=platform.node(), run=run, place=place(self._root), since=since)
+        return Terms(
+            user=actor["user"], host=platform.node(), run=run, place=place(self._root), since=since, stage=name
+        )

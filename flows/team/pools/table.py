@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -47,9 +49,10 @@ class Line(Section):
 
 
 class Resources(Section):
-    """The whole file: the lines, and the number of slots of each name on the Prefect server."""
+    """The whole file: the lines, the launchers by pool, and the number of slots of each name on the Prefect server."""
 
     stages: list[Line]
+    launch: dict[str, str] = Field(default_factory=dict)
     slots: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
 
 
@@ -58,8 +61,8 @@ class Needs:
     """The needs of one stage: pool, GPUs, memory as Kubernetes writes it, time limit, retries and slots.
 
     With several ``parts``, the pool computes these and the stage itself merges them in the folder of the flow.
-    ``wait_s`` is how long it waits for a pool that has no worker. With ``packages`` "any", workers may have others than
-    the lock.
+    ``launch`` is the command that starts a stage of the pool, without one Prefect's deployment does. ``wait_s`` is how
+    long it waits for a pool that has no worker. With ``packages`` "any", workers may have others than the lock.
     """
 
     pool: str = HERE
@@ -71,6 +74,7 @@ class Needs:
     retries: Retries = field(default_factory=Retries)
     slots: Mapping[str, int] = field(default_factory=dict)
     packages: Packages = "locked"
+    launch: str = ""
 
     @property
     def is_here(self) -> bool:
@@ -85,6 +89,15 @@ class Needs:
         if others:
             say(f"{told}; `packages: any` in {FILE} allows it")
 
+    def command(self, stage: str, order: str) -> list[str]:
+        """The words of ``launch`` for a stage and the file of its order; raises ``DataError`` for an unknown field."""
+        minutes = math.ceil((self.time_s or _UNITS_S["d"]) / _UNITS_S["m"])
+        known = {"stage": stage, "order": order, "gpus": self.gpus, "memory": self.memory.removesuffix("i")}
+        try:
+            return [word.format(**known, minutes=minutes) for word in shlex.split(self.launch)]
+        except (KeyError, IndexError, ValueError) as error:
+            raise DataError(f"{FILE}: launch: {self.pool}: {error}; the fields are {{{'}, {'.join(known)}}}") from error
+
     @property
     def job_variables(self) -> dict[str, Any]:
         """The variables with which the pool chooses a machine for the stage."""
@@ -98,12 +111,14 @@ def needs(root: Path, stages: Iterable[str]) -> dict[str, Needs]:
     """
     if not (root / FILE).exists():
         return {name: Needs() for name in stages}
-    lines = read_settings(Resources, root / FILE).stages
+    resources = read_settings(Resources, root / FILE)
+    lines = resources.stages
     for line in lines:
         for column in _TIMES:
             _seconds(line, column)
     profile = profile_of(root)
-    return {name: _merged([line for line in lines if line.matches(name, profile)]) for name in stages}
+    found = {name: _merged([line for line in lines if line.matches(name, profile)]) for name in stages}
+    return {name: replace(need, launch=resources.launch.get(need.pool, "")) for name, need in found.items()}
 
 
 def slots(root: Path) -> dict[str, int]:

@@ -1,0 +1,211 @@
+"""The place of the schedules: a project in git, two people's clones, machines behind a launcher, a store, a server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from evidence.record.signing import KEY_FILE
+from flows import server
+from flows.team.pools.stage import CLONES
+from flows.team.pools.table import FILE
+from tests.flows.conftest import CONFIG
+from tests.support.miniature import GIT, ROOT
+
+STAGE = "work"
+PEOPLE = ("ann", "bob")
+MACHINES = ("m1", "m2", "m3")
+ODD = ("stranger", "other-lock", "full-disk")
+"""Machines that must not give a result: with a key that nobody trusts, other packages, and no room."""
+_KEY = "import sys; from evidence.record.signing import own_public_keys; sys.stdout.buffer.write(own_public_keys()[0])"
+_PIPELINE = f"""\
+stages:
+  {STAGE}:
+    cmd: python -m evidence record -- python work.py
+    deps: [work.py]
+    params: [seed]
+    outs: [out.txt]
+"""
+_WORK = """\
+import os, pathlib, time
+seed = pathlib.Path("params.yaml").read_text().split(":")[1].strip()
+with open(f"{os.environ['TICKS']}/{seed}-{os.getpid()}", "w") as ticks:
+    for _ in range(50):
+        ticks.write(f"{time.time()}\\n")
+        ticks.flush()
+        time.sleep(0.1)
+pathlib.Path("out.txt").write_text(f"result {seed}{os.environ.get('POISON', '')}\\n" * 9000)
+"""
+_LAUNCH = """\
+import fcntl, json, os, sys
+home = sys.argv[1]
+with open(f"{home}/order.json", "r+") as turns:
+    fcntl.flock(turns, fcntl.LOCK_EX)
+    first, *rest = json.load(turns)
+    turns.seek(0)
+    turns.truncate()
+    json.dump([*rest, first] if rest else [first], turns)
+with open(f"{home}/workers", "a") as workers:
+    workers.write(f"{os.getpid()} {first}\\n")
+os.environ.update(json.load(open(f"{home}/{first}.json")))
+os.chdir(f"{home}/{first}")
+os.execv(sys.executable, [sys.executable, "-m", "flows.team.pools.stage", "--order", "-"])
+"""
+_STORE = """\
+import logging, signal, sys
+from tests.support.s3 import s3_bucket, s3_server
+log = logging.getLogger("werkzeug")
+log.setLevel(logging.INFO)
+log.propagate = False
+log.addHandler(logging.FileHandler(sys.argv[1]))
+with s3_server() as endpoint:
+    print(endpoint, s3_bucket(endpoint), flush=True)
+    signal.pause()
+"""
+
+
+@dataclass
+class Place:
+    """The folder of everything, the variables that all processes have, and the processes of store and server."""
+
+    home: Path
+    environment: dict[str, str]
+    store: subprocess.Popen[str]
+    url: str = ""
+    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def turns(self, machines: Sequence[str]) -> None:
+        """Which machine the launcher uses next, and after it; each goes to the end of the line."""
+        (self.home / "order.json").write_text(json.dumps(list(machines)))
+        (self.home / "workers").write_text("")
+
+    def workers(self) -> list[int]:
+        """The processes that the launcher has started in this schedule."""
+        return [int(line.split()[0]) for line in (self.home / "workers").read_text().splitlines()]
+
+    def requests(self) -> list[str]:
+        """The requests to the store until now: method and path."""
+        lines = (self.home / "requests").read_text().splitlines()
+        plain = (re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines)
+        return [line.split('"')[1].rpartition(" ")[0] for line in plain if '"' in line]
+
+    def ask(self, person: str, log: Path, *words: str) -> subprocess.Popen[bytes]:
+        """Start a person's run, by ``flows.reproduce`` or another command."""
+        key = {KEY_FILE: str(self.home / f"{person}.pem"), "PREFECT_API_URL": self.url}
+        with log.open("ab") as out:
+            process = subprocess.Popen(
+                [sys.executable, *(words or ("-m", "flows.reproduce", STAGE))],
+                cwd=self.home / person,
+                env={**self.environment, **server.environment(self.home, self.url), **key},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.started.append(process)
+        return process
+
+    def start_server(self) -> None:
+        """Start the Prefect server, or start it again after it was killed."""
+        self.url = server.start_server(self.home).url
+
+    def kill_server(self) -> None:
+        """Kill the Prefect server with its children."""
+        service = server.recorded(self.home, "server")
+        assert service is not None
+        os.killpg(service.pid, signal.SIGKILL)
+
+
+@contextmanager
+def place(home: Path) -> Iterator[Place]:
+    """A place in an empty folder; everything ends with the block."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PATHFINDER_"))}
+    words = [sys.executable, "-c", _STORE, str(home / "requests")]
+    base = {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "1"}
+    base["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
+    store = subprocess.Popen(words, env=base, cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert store.stdout is not None
+    endpoint, bucket = next(line for line in store.stdout if line.startswith("http")).split()
+    secrets = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
+    found = Place(home, {**base, **secrets, "PATHFINDER_REMOTE": bucket, "PATHFINDER_S3_ENDPOINT": endpoint}, store)
+    try:
+        _project(found)
+        _machines(found)
+        found.start_server()
+        yield found
+    finally:
+        for process in found.started:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            process.wait(60)
+        server.stop(home, "server")
+        os.killpg(store.pid, signal.SIGCONT)
+        os.killpg(store.pid, signal.SIGKILL)
+        store.wait()
+        subprocess.run(["umount", "-q", str(home / "full")], check=False)
+
+
+def _project(found: Place) -> None:
+    project, home = found.home / "project", found.home
+    (project / ".dvc").mkdir(parents=True)
+    (project / "infra/locks").mkdir(parents=True)
+    (project / "infra/keys").mkdir()
+    line = f"{{stage: {STAGE}, pool: box, retries: {{lost: 3, transient: 3}}}}"
+    files = {
+        ".dvc/config": CONFIG,
+        ".dvc/.gitignore": "/config.local\n/tmp\n/cache\n",
+        ".gitignore": "/out.txt\n/.pathfinder/\n__pycache__/\n",
+        "dvc.yaml": _PIPELINE,
+        "params.yaml": "seed: 0\n",
+        "work.py": _WORK,
+        "evidence.toml": (ROOT / "evidence.toml").read_text(),
+        "infra/locks/cpu.lock": f"pydantic=={metadata.version('pydantic')}\n",
+        FILE.as_posix(): f"stages: [{line}]\nlaunch: {{box: 'python {home}/launch.py {home}'}}\n",
+    }
+    for name, text in files.items():
+        (project / name).write_text(text)
+    (home / "launch.py").write_text(_LAUNCH)
+    (home / "ticks").mkdir()
+    for name in (*PEOPLE, *MACHINES, "other-lock", "full-disk", "stranger"):
+        key = {**found.environment, KEY_FILE: str(home / f"{name}.pem")}
+        pem = subprocess.run([sys.executable, "-c", _KEY], env=key, check=True, capture_output=True).stdout
+        if name != "stranger":
+            (project / f"infra/keys/{name}.pem").write_bytes(pem)
+    _git(home, "init", "-q", "-b", "main", str(project))
+    _git(project, "add", "-A")
+    _git(project, "commit", "-qm", "A small project")
+    _git(home, "clone", "-q", "--bare", str(project), str(home / "origin.git"))
+    for name in (*PEOPLE, *MACHINES, *ODD):
+        _git(home, "clone", "-q", str(home / "origin.git"), str(home / name))
+
+
+def _machines(found: Place) -> None:
+    """The variables of each machine."""
+    home = found.home
+    (home / "packages/pydantic-1.0.dist-info").mkdir(parents=True)
+    (home / "packages/pydantic-1.0.dist-info/METADATA").write_text(
+        "Metadata-Version: 2.1\nName: pydantic\nVersion: 1.0\n"
+    )
+    (home / "full").mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", str(home / "full")], check=True)
+    more: Mapping[str, dict[str, str]] = {
+        "stranger": {"POISON": " of a stranger"},
+        "other-lock": {"PYTHONPATH": f"{home}/packages{os.pathsep}{ROOT}", "POISON": " of other packages"},
+        "full-disk": {CLONES: str(home / "full")},
+    }
+    for name in (*MACHINES, *ODD):
+        own = {KEY_FILE: f"{home}/{name}.pem", CLONES: f"{home}/clones-{name}", "TICKS": f"{home}/ticks"}
+        (home / f"{name}.json").write_text(json.dumps({**own, **more.get(name, {})}))
+
+
+def _git(folder: Path, *words: str) -> None:
+    subprocess.run([*GIT, *words], cwd=folder, check=True)

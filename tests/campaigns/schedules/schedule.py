@@ -1,0 +1,128 @@
+"""One random schedule, and what must hold at its end."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.campaigns.schedules.place import MACHINES, ODD, PEOPLE, Place
+from tests.flows.watch import soon, working_in
+
+FAULTS = ("kill a run", "kill a machine's work", "kill the server", "stop the store", *ODD)
+_PATIENCE_S, _ORPHANS_S, _MOST_ASKED = 420.0, 120.0, 8
+
+
+@dataclass
+class Result:
+    """The faults of a seed, how often each person asked, the seconds, and what was wrong (nothing if all holds)."""
+
+    seed: int
+    faults: list[str]
+    asked: dict[str, int] = field(default_factory=dict)
+    executions: int = 0
+    seconds: float = 0.0
+    orphans_s: float = 0.0
+    wrong: list[str] = field(default_factory=list)
+
+    def as_row(self) -> dict[str, Any]:
+        """A JSON value."""
+        return asdict(self)
+
+
+def run(place: Place, seed: int) -> Result:
+    """Run the schedule of a seed: two people ask for one stage until they have it, while faults happen."""
+    chance = random.Random(seed)
+    faults = chance.sample(FAULTS, chance.choice((1, 1, 2)))
+    turns = [*(fault for fault in faults if fault in ODD), *chance.sample(MACHINES, 3)]
+    place.turns(turns)
+    plan = sorted((chance.uniform(2.0, 25.0), fault) for fault in faults if fault not in ODD)
+    starts = {person: chance.uniform(0.0, 4.0) for person in PEOPLE}
+    found, begin = Result(seed, faults), time.monotonic()
+    logs = {person: place.home / f"{seed}-{person}.log" for person in PEOPLE}
+    for person in PEOPLE:
+        (place.home / person / "params.yaml").write_text(f"seed: {seed}\n")
+    running: dict[str, Any] = {}
+    done: set[str] = set()
+    later: list[tuple[float, str]] = []
+    while len(done) < len(PEOPLE) and (now := time.monotonic() - begin) < _PATIENCE_S:
+        for person in PEOPLE:
+            process = running.get(person)
+            if person in done or now < starts[person]:
+                continue
+            if process is not None and process.poll() == 0:
+                done.add(person)
+            elif process is None or process.poll() is not None:
+                if found.asked.get(person, 0) == _MOST_ASKED:
+                    found.wrong.append(f"{person} asked {_MOST_ASKED} times in vain")
+                    done.add(person)
+                    continue
+                found.asked[person] = found.asked.get(person, 0) + 1
+                running[person] = place.ask(person, logs[person])
+                starts[person] = now + 3.0
+        for when, fault in [each for each in (*plan, *later) if each[0] <= now]:
+            (plan if (when, fault) in plan else later).remove((when, fault))
+            later += _happen(place, fault, chance, running, now)
+        time.sleep(0.1)
+    for _, fault in later:
+        _happen(place, fault, chance, running, 0.0)
+    found.seconds = round(time.monotonic() - begin, 1)
+    _judge(place, found, done)
+    return found
+
+
+def _happen(
+    place: Place, fault: str, chance: random.Random, running: dict[str, Any], now: float
+) -> list[tuple[float, str]]:
+    """Let a fault happen; returns what ends it later."""
+    with suppress(ProcessLookupError):
+        if fault == "kill a run" and running:
+            running[chance.choice(sorted(running))].kill()
+        elif fault == "kill a machine's work" and (workers := place.workers()):
+            os.kill(workers[-1], signal.SIGKILL)
+        elif fault == "kill the server":
+            place.kill_server()
+            return [(now + 2.0, "start the server")]
+        elif fault == "start the server":
+            place.start_server()
+        elif fault == "stop the store":
+            os.killpg(place.store.pid, signal.SIGSTOP)
+            return [(now + chance.uniform(5.0, 60.0), "continue the store")]
+        elif fault == "continue the store":
+            os.killpg(place.store.pid, signal.SIGCONT)
+    return []
+
+
+def _judge(place: Place, found: Result, done: set[str]) -> None:
+    """Add what is wrong: executions at once, wrong bytes, orphans."""
+    found.wrong += [f"{person} has no result after {_PATIENCE_S:.0f} s" for person in PEOPLE if person not in done]
+    executions = sorted(spans(place.home / "ticks", found.seed))
+    found.executions = len(executions)
+    for (_, end), (start, _) in itertools.pairwise(executions):
+        if start < end:
+            found.wrong.append(f"computed twice at once for {end - start:.1f} s")
+    expected = f"result {found.seed}\n" * 9000
+    for person in done:
+        out = place.home / person / "out.txt"
+        if not out.exists() or out.read_text() != expected:
+            found.wrong.append(f"{person} has wrong bytes: {out.read_text()[:40] if out.exists() else 'none'!r}")
+    begin = time.monotonic()
+    folders = [place.home / name for name in (*PEOPLE, *(f"clones-{name}" for name in (*MACHINES, *ODD)))]
+    if not soon(lambda: not any(working_in(folder.resolve()) for folder in folders if folder.exists()), _ORPHANS_S):
+        found.wrong.append(f"processes are left after {_ORPHANS_S:.0f} s")
+    found.orphans_s = round(time.monotonic() - begin, 1)
+
+
+def spans(folder: Path, seed: int) -> list[tuple[float, float]]:
+    """The first and the last sign of each execution, in seconds since 1970."""
+    found = []
+    for path in folder.glob(f"{seed}-*"):
+        times = [float(line) for line in path.read_text().splitlines() if len(line) > 10]
+        found += [(times[0], times[-1])] if times else []
+    return found
