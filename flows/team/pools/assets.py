@@ -59,7 +59,14 @@ class Assets:
         known = {"stage": name, "state": state, **self._always, **({"record": record.digest} if record else {})}
         inputs = {path: md5 for path, md5 in stage.deps.items() if not is_code(path)}
         made = {
-            self._asset(path, md5): {**known, "path": path, "md5": md5, "object": self._object(md5), "inputs": inputs}
+            self._asset(path, md5): {
+                **known,
+                "path": path,
+                "md5": md5,
+                "object": self._object(md5),
+                "size": stage.sizes.get(path, (None, None))[0],
+                "inputs": inputs,
+            }
             for path, md5 in stage.outs.items()
         }
         return AssetContext(
