@@ -50,15 +50,7 @@ from tests.tree.test_speed import (
 pytestmark = pytest.mark.benchmarks
 COUNTS = dict(zip(SIZES, ((4, 3), (1, 1), (1, 1)), strict=True))
 """Solutions of a set and runs, by the size of the model."""
-WRITTEN = (
-    "published, early stop",
-    "transformers' cache",
-    "trees",
-    "trees, early stop",
-    "engine",
-    "floor",
-    "attained share",
-)
+WRITTEN = ("transformers' cache", "trees", "trees, early stop", "engine", "floor", "attained share")
 """The rows of the table; the others are only printed."""
 WARM = [Solution("warm", "What is 1 + 1?", ("It is 2.",))]
 FIRST = {"block_size": 32, "max_num_batched_tokens": 4096, "max_num_seqs": 64, "enforce_eager": True}

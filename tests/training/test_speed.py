@@ -59,7 +59,7 @@ def test_one_optimiser_step(root: Path, mirror: Path, kind: str, name: str, coun
         )
 
 
-@pytest.mark.parametrize("size, count", zip(SIZES, (8, 2, 1), strict=True), ids=SIZES)
+@pytest.mark.parametrize("size, count", [*zip(SIZES, (8, 2, 1), strict=True)], ids=SIZES)
 def test_attained_share(root: Path, mirror: Path, size: str, count: int) -> None:
     """How much of the tokens that trees save they save as time, for models of three sizes, one completion per step."""
     file = mirror / "processbench/gsm8k.json"
