@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -70,13 +70,17 @@ def check(
     Exit status 0: SOUND. 1: ALTERED. 2: UNREADABLE. 3: UNSIGNED, a stage has no record that a trusted key signed.
     """
     from evidence.verbs import check
+    from evidence.verbs.every_commit import check_all_commits
 
     if all_commits:
         if path or strict or remote or full or witness or tsa:
             message = "takes no path and only --key, --root-key and --json: it reads locks and records, no outs"
             raise typer.BadParameter(message, param_hint="--all-commits")
-        check_commits(key or (), root_key or (), as_json)
-        return
+        commits = check_all_commits(Path(), key or (), root_key or ())
+        lines = [f"{each.commit[:12]}: {finding}" for each in commits for finding in each.findings]
+        rows = [each.as_json() for each in commits]
+        show(rows, as_json, [*table(rows, ("commit", "date", "stages", "recorded", "attested")), *lines])
+        raise typer.Exit(int(any(finding.level == "error" for each in commits for finding in each.findings)))
     try:
         how: Remote = "full" if full else "quick" if remote else "no"
         report = check.check(
@@ -274,18 +278,6 @@ def replay(
         raise typer.Exit(NOT_POSSIBLE) from error
     show(found.as_json(), as_json, found.lines())
     raise typer.Exit(EXIT[found.verdict])
-
-
-def check_commits(keys: Iterable[Path], roots: Iterable[Path], as_json: bool) -> None:
-    """Print the state of every commit's lock; exit status 1 if one contradicts itself or a record."""
-    from evidence.verbs.every_commit import check_all_commits
-
-    found = check_all_commits(Path(), keys, roots)
-    lines = [f"{each.commit[:12]}: {finding}" for each in found for finding in each.findings]
-    rows = [each.as_json() for each in found]
-    show(rows, as_json, [*table(rows, ("commit", "date", "stages", "recorded", "attested")), *lines])
-    if any(finding.level == "error" for each in found for finding in each.findings):
-        raise typer.Exit(1)
 
 
 @app.command(**example("--format crate --output crate.json"))
