@@ -23,11 +23,7 @@ class Objects:
         """``read`` names files whose md5 was computed, by md5: an object with the same bytes is not hashed again."""
         self.store, self.folder, self.root = store, store.here(root), root
         self.read = {} if read is None else read
-        self._damage = cache(self._read)
-
-    def damaged(self, md5: str, path: str) -> tuple[Finding, ...]:
-        """The objects of ``path`` whose bytes do not have the md5 in their name; those that are not here are fine."""
-        return self._damage(md5, path)
+        self.damaged = cache(self._damaged)
 
     def missing(self, md5: str, path: str, why: str) -> Iterator[Finding]:
         """The objects of ``path`` that are not here although the store should have them."""
@@ -56,7 +52,8 @@ class Objects:
                     message = f"would restore another {differ} than the recorded run made; delete the entry"
                     yield Finding(where, message, stages=(stage.name,))
 
-    def _read(self, md5: str, path: str) -> tuple[Finding, ...]:
+    def _damaged(self, md5: str, path: str) -> tuple[Finding, ...]:
+        """The objects of ``path`` whose bytes do not have the md5 in their name; those that are not here are fine."""
         file = object_file(self.folder, md5)
         if not file.is_file():
             return ()
