@@ -64,7 +64,7 @@ class Guard:
 
     def lock_file(self, entry: Entry) -> Path:
         """The run's lock, whose sha256 the entry names; raises ``DataError`` if the run did not publish it."""
-        path = self.published.file("locks", f"{entry.manifest.dvc_lock}.lock")
+        path = self.published.folder / "locks" / f"{entry.manifest.dvc_lock}.lock"
         here = self.root / history.MAIN_LOCK
         if entry.manifest.schema_ > 2:
             return path

@@ -52,14 +52,6 @@ class SeenEntry(Form):
     entry: Sha256
 
 
-class _Sent(RootModel[dict[str, Sha256]]):
-    """The content of ``SENT``."""
-
-
-class _Seen(RootModel[dict[str, SeenEntry]]):
-    """The content of ``SEEN``."""
-
-
 class PublishedOut(Form):
     """One out in a manifest; ``sha256`` is from the record."""
 
@@ -127,10 +119,6 @@ class Published:
         except DataError:  # ``tampered_records`` names the broken link
             self._ledger = None
 
-    def file(self, kind: str, name: str) -> Path:
-        """A file of the evidence, such as ``locks`` and ``<sha256>.lock``."""
-        return self.folder / kind / name
-
     def chain(self) -> Iterator[Finding]:
         """Verify every entry of the log with its signature, manifest, records, lock and patch."""
         used: set[str] = set()
@@ -166,7 +154,7 @@ class Published:
         A trusted key can declare an entry void that has no signature of its own.
         """
         digest, manifest = self.digests[entry.number], self._manifest(entry.manifest, where)
-        signed, voids = self.file("signatures", f"{digest}.dsse"), self.folder.glob(f"signatures/{digest}.*.void.dsse")
+        signed, voids = self.folder / f"signatures/{digest}.dsse", self.folder.glob(f"signatures/{digest}.*.void.dsse")
         for path in () if signed.is_file() else sorted(voids):
             *void, keys = opened(path.read_bytes(), self.keys, self.objects.name(path))
             if keys and void == [VOID_TYPE, raw]:
@@ -214,7 +202,7 @@ class Published:
         named = [("patches", "patch", manifest.patch)] if manifest.patch else []
         named += [("locks", "lock", manifest.dvc_lock)] if manifest.schema_ > 2 else []
         for kind, ending, name in named:
-            path = self.file(kind, f"{name}.{ending}")
+            path = self.folder / kind / f"{name}.{ending}"
             if not path.is_file() or sha256_file(path) != name:
                 yield Finding(self.objects.name(path), "is missing or was edited; a manifest names it", cause=ending)
 
@@ -223,7 +211,7 @@ class Published:
         if (stage, digest, statement) in self._read:
             return
         self._read.add((stage, digest, statement))
-        path = self.file("records", f"{stage}/{digest}.json")
+        path = self.folder / "records" / stage / f"{digest}.json"
         if not path.is_file():
             yield Finding(where, f"names record {digest[:12]} of {stage}, which is missing")
             return
@@ -316,8 +304,8 @@ def remembered(root: Path) -> tuple[dict[str, str], dict[str, SeenEntry]]:
 
     Raises ``DataError`` if one of the two files has a different form.
     """
-    sent = parsed(_Sent, _content(root, SENT), SENT.as_posix()).root
-    return sent, parsed(_Seen, _content(root, SEEN), SEEN.as_posix()).root
+    sent = parsed(RootModel[dict[str, Sha256]], _content(root, SENT), SENT.as_posix()).root
+    return sent, parsed(RootModel[dict[str, SeenEntry]], _content(root, SEEN), SEEN.as_posix()).root
 
 
 def names_store(address: str, store: Store, root: Path) -> bool:

@@ -80,7 +80,7 @@ def pull(root: Path, keys: Iterable[Path] = (), force: bool = False, apply: bool
     outs = {path: md5 for stage in stages.values() for path, md5 in stage.outs.items()}
     objects = guard.fetcher.provide(outs)
     dvc.checkout(*stages, force=force)
-    patch = guard.published.file("patches", f"{entry.manifest.patch}.patch") if entry.manifest.patch else None
+    patch = guard.published.folder / "patches" / f"{entry.manifest.patch}.patch" if entry.manifest.patch else None
     changed = {name.decode() for name in _PATCHED.findall(patch.read_bytes())} - {MAIN_LOCK} if patch else set()
     differs = {path: md5 for path, md5 in outs.items() if digest_path(root / path).md5 != md5}
     patched = sorted(name for name in changed if not any(overlap(name, out) for out in outs))
@@ -127,7 +127,7 @@ def _place_lock(root: Path, guard: Guard, entry: Entry, force: bool) -> str:
     target, content = root / MAIN_LOCK, guard.lock_file(entry).read_bytes()
     if target.exists() and target.read_bytes() == content:
         return "is the run's"
-    published = [guard.published.file("locks", f"{each.manifest.dvc_lock}.lock") for each in guard.entries]
+    published = [guard.published.folder / "locks" / f"{each.manifest.dvc_lock}.lock" for each in guard.entries]
     is_known = target.exists() and any(file.read_bytes() == target.read_bytes() for file in published if file.exists())
     if git("status", "--porcelain", "--", MAIN_LOCK, root=root) and not is_known and not force:
         raise DataError(f"{MAIN_LOCK}: has changes that no published run made; commit them, or replace it with --force")
