@@ -176,8 +176,8 @@ def tampered_records(root: Path, keys: Keys) -> Iterator[Finding]:
         yield Finding.of(error)
         return
     if ledger is None:
-        if newer := {name: None for (name, _), record in found.items() if record.content.get("schema", 1) > 1}:
-            yield Finding(LEDGER.as_posix(), "is missing, but records of its time exist", stages=tuple(newer))
+        if stages := dict.fromkeys(name for name, _ in found):
+            yield Finding(LEDGER.as_posix(), "is missing, but records of its time exist", stages=tuple(stages))
         return
     is_chained = True
     for entry in ledger:

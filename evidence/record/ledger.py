@@ -21,7 +21,7 @@ from typing import TypeVar
 from evidence.record.signing import sign
 from evidence.record.statement import HEAD, RECEIPT_TYPE
 from evidence.settings import STATE, Count, Form, Sha256, parsed
-from ground.io import DataError, make_folder, open_bytes, read_json, sha256_of, sync, write_text
+from ground.io import DataError, make_folder, open_bytes, sha256_of, sync, write_text
 
 RECORDS = STATE / "lineage"
 LEDGER = RECORDS / "ledger.jsonl"
@@ -68,8 +68,8 @@ def enter(
     """Add a record, named by its sha256; stages that end at once wait for one another.
 
     ``make`` gives the files of the record to write, text by ending, for the head of the ledger: the sha256 of its last
-    line, or of nothing. The signed statement names the head. A new ledger begins with the records of older versions,
-    which kept no ledger. A last line that a full disk or a loss of power cut off is removed.
+    line, or of nothing. The signed statement names the head. A last line that a full disk or a loss of power cut off is
+    removed.
     """
     path = root / LEDGER
     make_folder(path.parent)
@@ -79,21 +79,16 @@ def enter(
         content = handle.read()
         handle.truncate(content.rfind(b"\n") + 1)
         lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
-        known = len(lines)
         _name_files(root, lines)
-        older = [] if lines else sorted(root.glob(f"{RECORDS}/*/*.json"), key=lambda file: file.stat().st_mtime_ns)
-        for file in older:
-            if file.stem != record and _has_no_schema(file):
-                lines.append(_line(lines, file.parent.name, file.stem, None))
         files = make(head_of(lines))
         for ending, text in files.items():
             write_text(root / RECORDS / stage / f"{record}{ending}{_NEW}", text)
         signed = files.get(SIGNED)
         lines.append(_line(lines, stage, record, head_of([signed.encode()]) if signed is not None else None))
-        handle.write(b"".join(lines[known:]))
+        handle.write(lines[-1])
         handle.flush()
         os.fsync(handle.fileno())
-        if not known:  # the ledger is new
+        if len(lines) == 1:  # the ledger is new
             sync(path.parent)
         _name_files(root, lines)
 
@@ -135,14 +130,6 @@ def _name_files(root: Path, lines: list[bytes]) -> None:
             file.replace(file.with_suffix(""))
         else:
             file.unlink()
-
-
-def _has_no_schema(record: Path) -> bool:
-    """True if a record is of the version that kept no ledger."""
-    try:
-        return "schema" not in read_json(record)
-    except DataError:
-        return False
 
 
 def read_ledger(root: Path) -> list[Entry] | None:

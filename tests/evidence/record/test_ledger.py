@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.record.ledger import LEDGER, RECORDS, enter, read_ledger
+from evidence.record.ledger import LEDGER, enter, read_ledger
 from ground.io import DataError
 
 DIGESTS = [hashlib.sha256(bytes([number])).hexdigest() for number in range(12)]
@@ -31,19 +31,6 @@ def test_stages_that_end_at_the_same_time_make_one_chain(tmp_path: Path) -> None
     with ProcessPoolExecutor(4) as pool:
         list(pool.map(partial(enter, "train@full", root=tmp_path), DIGESTS))
     assert {entry.record for entry in read_ledger(tmp_path) or ()} == set(DIGESTS)
-
-
-def test_a_new_ledger_begins_with_the_records_of_versions_without_one(tmp_path: Path) -> None:
-    folder = tmp_path / RECORDS / "download"
-    folder.mkdir(parents=True)
-    for digest, text in zip(DIGESTS[:4:2], ("{}", '{"schema": 3}'), strict=True):
-        (folder / f"{digest}.json").write_text(text)
-    enter("train@full", DIGESTS[1], root=tmp_path)
-    entries = read_ledger(tmp_path)
-    assert [(entry.stage, entry.record) for entry in entries or ()] == [
-        ("download", DIGESTS[0]),
-        ("train@full", DIGESTS[1]),
-    ]
 
 
 def test_a_line_that_a_full_disk_cut_is_removed(tmp_path: Path) -> None:
