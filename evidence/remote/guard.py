@@ -24,7 +24,7 @@ from evidence.remote.fetcher import Fetcher
 from evidence.remote.published import SEEN, VOID_TYPE, Entry, Published, remember, signature
 from evidence.remote.reading import recorded_files
 from evidence.settings import SETTINGS
-from ground.io import DataError, sha256_of, write_text
+from ground.io import DataError, write_text
 from ground.settings import read_yaml
 
 _UNBROKEN = 1 << 20  # characters in a line: DVC breaks none
@@ -63,17 +63,8 @@ class Guard:
         return next((each for each in whole if each.manifest.commit == commit), whole[0])
 
     def lock_file(self, entry: Entry) -> Path:
-        """The run's lock, whose sha256 the entry names; raises ``DataError`` if the run did not publish it."""
-        path = self.published.folder / "locks" / f"{entry.manifest.dvc_lock}.lock"
-        here = self.root / history.MAIN_LOCK
-        if entry.manifest.schema_ > 2:
-            return path
-        if here.exists() and sha256_of(here.read_bytes()) == entry.manifest.dvc_lock:
-            return here
-        raise DataError(
-            f"entry {entry.number} of remote {self.remote.name} was published without its lock; publish it again "
-            f"at commit {entry.manifest.commit}"
-        )
+        """The run's lock, whose sha256 the entry names."""
+        return self.published.folder / "locks" / f"{entry.manifest.dvc_lock}.lock"
 
     def locked(self, entry: Entry) -> dict[str, Locked]:
         """The stages of the run's lock."""
@@ -94,7 +85,7 @@ class Guard:
             return False
         wanted = (today.cmd, today.deps, today.params, today.outs.keys())
         for entry in self.entries[::-1]:
-            if entry.manifest.schema_ < 3 or (run := self.locked(entry).get(stage.name)) is None:
+            if (run := self.locked(entry).get(stage.name)) is None:
                 continue
             if (run.cmd, run.deps, run.params, run.outs.keys()) == wanted:
                 self.fetcher.provide(run.outs)

@@ -66,11 +66,10 @@ class Manifest(Form):
 
     ``patch`` is the sha256 of the uncommitted changes of tracked files, ``key`` the name of the key that signed the
     entry, ``branch`` ``None`` for a commit without one. A ``partial`` run names only its own stages, in a lock of
-    its own. A lock has the parameters. Schema 1 had neither records nor code, schema 2 did not store the lock,
-    schema 3 named neither branch nor profile.
+    its own. A lock has the parameters. Schema 3 named neither branch nor profile.
     """
 
-    schema_: Annotated[int, Field(alias="schema", ge=1, le=4)]
+    schema_: Annotated[int, Field(alias="schema", ge=3, le=4)]
     dvc_lock: Sha256
     outs: dict[str, PublishedOut]
     partial: bool = False
@@ -200,8 +199,7 @@ class Published:
         for stage, digest in manifest.records.items():
             yield from self._record(stage, digest, manifest.statements.get(stage), where)
         named = [("patches", "patch", manifest.patch)] if manifest.patch else []
-        named += [("locks", "lock", manifest.dvc_lock)] if manifest.schema_ > 2 else []
-        for kind, ending, name in named:
+        for kind, ending, name in [*named, ("locks", "lock", manifest.dvc_lock)]:
             path = self.folder / kind / f"{name}.{ending}"
             if not path.is_file() or sha256_file(path) != name:
                 yield Finding(self.objects.name(path), "is missing or was edited; a manifest names it", cause=ending)

@@ -127,7 +127,7 @@ def _place_lock(root: Path, guard: Guard, entry: Entry, force: bool) -> str:
     target, content = root / MAIN_LOCK, guard.lock_file(entry).read_bytes()
     if target.exists() and target.read_bytes() == content:
         return "is the run's"
-    published = [guard.published.folder / "locks" / f"{each.manifest.dvc_lock}.lock" for each in guard.entries]
+    published = map(guard.lock_file, guard.entries)
     is_known = target.exists() and any(file.read_bytes() == target.read_bytes() for file in published if file.exists())
     if git("status", "--porcelain", "--", MAIN_LOCK, root=root) and not is_known and not force:
         raise DataError(f"{MAIN_LOCK}: has changes that no published run made; commit them, or replace it with --force")
