@@ -74,7 +74,7 @@ def test_a_check_of_all_commits_refuses_what_it_does_not_do(
 ) -> None:
     result = command(project, monkeypatch, "--all-commits", *words)
     assert result.exit_code == 2
-    assert "takes no path and only --key, --root-key and --json" in " ".join(result.stderr.split())
+    assert "takes no path and only --key, --root-key and --json" in " ".join(result.stderr.replace("│", " ").split())
 
 
 def test_a_newer_recorder_is_a_note_and_the_summary_counts_commits_and_code(project: Path) -> None:
