@@ -211,7 +211,7 @@ def profile(
     show({"profile": name, "written": is_new, "not_pinned": unpinned}, as_json, lines)
 
 
-@app.command(rich_help_panel=PIPELINE)
+@app.command(rich_help_panel=PIPELINE, **example(""))
 def team(as_json: AsJson = False) -> None:
     """Show a team's machines, slots and queue, who computes which stage, and the age of unfinished work."""
     from flows import wings

@@ -149,6 +149,7 @@ def test_plans_and_profiles_as_json(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert checked("profile NAME", run("profile", "paper", "--json"))["written"]
     (active,) = [row["profile"] for row in checked("profile", run("profile", "--json")) if row["active"]]
     assert active == "paper"
+    assert checked("team", run("team", "--json"))["lines"][0] == "server: none"
     plan = checked("plan --gpu", run("plan", "--gpu", "--memory", "24", "--json", status=1))
     assert not plan["fits"]
     assert any(stage["remedy"] for stage in plan["stages"])

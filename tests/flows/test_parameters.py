@@ -15,7 +15,6 @@ from prefect.utilities.schema_tools.validation import ValidationError, validate
 from tests.flows.conftest import ROOT
 
 DEPLOYMENTS = yaml.safe_load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
-COMMIT = "0" * 40
 # The request of the page: the values of its form, in JSON.
 GIVEN: dict[str, dict[str, Any]] = {
     "nightly": {
@@ -32,7 +31,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "audit": {"full": True, "strict": False},
     "garbage": {"where": "cache", "delete": False, "days": 14, "repository": ""},
     "promote": {"branch": "runs/2026-01-01-0a1b2c3d", "target": "main", "largest_drop": 2.5, "repository": ""},
-    "stage": {"name": "train@full", "commit": COMMIT},
+    "stage": {"order": {"payloadType": "", "payload": "", "signatures": []}},
 }
 WRONG = [
     ("nightly", {"profile": "quick"}),
@@ -47,8 +46,8 @@ WRONG = [
     ("garbage", {"days": 0}),
     ("promote", {"branch": "main"}),
     ("promote", {"largest_drop": -1}),
-    ("stage", {"name": "train@full", "commit": "main"}),
-    ("stage", {"name": "train@full"}),
+    ("stage", {"order": "train@full"}),
+    ("stage", {}),
 ]
 
 
