@@ -91,18 +91,11 @@ def test_the_end_of_a_run_cancels_its_job_and_a_canceled_job_is_a_lost_worker(ma
     machines.launch("srun -J {stage} sleep 600")
     ends: list[type[BaseException]] = []
 
-    def ask() -> None:
-        try:
-            machines.ask()
-        except BaseException as error:
-            ends.append(type(error))
-
     def started() -> bool:
         return "square@even R" in said("squeue", "-h", "-o", "%j %t")
 
     def asked() -> Thread:
-        thread = Thread(target=ask)
-        thread.start()
+        thread = machines.asked(ends)
         assert soon(started, 60)
         return thread
 

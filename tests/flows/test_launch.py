@@ -48,6 +48,19 @@ class Machines:
         """Have the launcher compute the stage."""
         return self.away.run_away(STAGE, False, self.said.append)
 
+    def asked(self, ends: list[type[BaseException]]) -> Thread:
+        """Ask in a thread, which adds the class of the error with which it ends."""
+
+        def ask() -> None:
+            try:
+                self.ask()
+            except BaseException as error:
+                ends.append(type(error))
+
+        thread = Thread(target=ask)
+        thread.start()
+        return thread
+
 
 @pytest.fixture
 def machines(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
@@ -103,15 +116,7 @@ def test_a_failure_there_keeps_its_class_and_its_cause(machines: Machines, proje
 def test_the_end_of_a_run_ends_the_launched_command(machines: Machines, tmp_path: Path) -> None:
     machines.launch(f"sh -c {shlex.quote(f'echo $$ > {tmp_path}/pid; sleep 600')}")
     ends: list[type[BaseException]] = []
-
-    def ask() -> None:
-        try:
-            machines.ask()
-        except BaseException as error:
-            ends.append(type(error))
-
-    thread = Thread(target=ask)
-    thread.start()
+    thread = machines.asked(ends)
     pid = int(wait_for(tmp_path / "pid"))
     machines.away.stop()
     thread.join(30)
