@@ -154,6 +154,9 @@ def test_the_table_gives_a_launcher_what_a_stage_needs(tmp_path: Path) -> None:
 
 
 def test_a_launcher_that_is_absent_is_named_before_a_stage_starts(machines: Machines) -> None:
-    machines.launch("no-such-launcher --order -")
-    with pytest.raises(DataError, match="pool box: no-such-launcher: not found; correct `launch` in infra/resources"):
+    machines.launch("'no such launcher' --order -")
+    with pytest.raises(DataError, match="pool box: no such launcher: not found; correct `launch` in infra/resources"):
+        machines.away.check({STAGE})
+    machines.launch("sh {cards}")
+    with pytest.raises(DataError, match="launch: box: 'cards'; the fields are"):
         machines.away.check({STAGE})

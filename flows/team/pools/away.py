@@ -106,12 +106,11 @@ class Away(Places):
                 f"{storage.REMOTE} to a place that all machines reach, or `pool: here` in {FILE}"
             )
         self._commit = committed(self.root, self.graph, names)
-        launchers = {self.needs[name].pool: self.needs[name].launch for name in names}
-        for pool, command in sorted(launchers.items()):
-            if not command:
-                self._pools[pool] = _work_pool(pool)
-            elif shutil.which(program := command.split()[0]) is None:
-                raise DataError(f"pool {pool}: {program}: not found; correct `launch` in {FILE}")
+        for need, name in ((self.needs[name], name) for name in names):
+            if not need.launch:
+                self._pools[need.pool] = self._pools.get(need.pool) or _work_pool(need.pool)
+            elif shutil.which(program := need.command(name, "")[0]) is None:
+                raise DataError(f"pool {need.pool}: {program}: not found; correct `launch` in {FILE}")
 
     def run(self, name: str, force: bool, on_line: OnLine) -> State:
         """Run a stage here, or have it or its parts run by its pool."""

@@ -52,7 +52,7 @@ class Resources(Section):
     """The whole file: the lines, the launchers by pool, and the number of slots of each name on the Prefect server."""
 
     stages: list[Line]
-    launch: dict[str, str] = Field(default_factory=dict)
+    launch: dict[str, Annotated[str, Field(pattern=r"\S")]] = Field(default_factory=dict)
     slots: dict[str, Annotated[int, Field(ge=1)]] = Field(default_factory=dict)
 
 
