@@ -101,7 +101,7 @@ class Guard:
 
     def _verified(self) -> list[Entry]:
         """The entries that a trusted key signed."""
-        for finding in self.published.chain():
+        for finding in [*self.published.chain(), *self.keys.refused()]:
             if finding.level == "error":
                 raise DataError(
                     f"{finding.where}: {finding.message}; nothing is taken from remote {self.remote.name} "

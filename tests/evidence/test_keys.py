@@ -207,9 +207,9 @@ def test_a_key_of_the_list_cannot_sign_it(team: Team) -> None:
         team.report()
 
 
-def published(team: Team) -> None:
-    """The runner publishes its runs to the default remote."""
-    team.as_user("runner")
+def published(team: Team, by: str = "runner") -> None:
+    """The runner, or another user, publishes its runs to the default remote."""
+    team.as_user(by)
     for path in (project.MODEL, project.RAW):
         project.store(team.root, path, "storage")
     config = team.root / ".dvc/config"
@@ -228,6 +228,16 @@ def test_nothing_is_taken_from_a_log_by_a_revoked_key(team: Team) -> None:
         r"key runner is revoked since .*, and it signed the newest entry .* Publish again with a key that is valid"
     )
     with pytest.raises(DataError, match=message):
+        Guard(team.root)
+
+
+def test_nothing_is_taken_if_the_key_of_a_record_was_not_valid(team: Team) -> None:
+    """The key that signed the entry is valid; the one that signed the runs is not."""
+    team.lists("newer", start=RAN - DAY)
+    published(team, by="newer")
+    assert Guard(team.root).entries != []
+    sign_after_expiry(team)
+    with pytest.raises(DataError, match=r"key runner signed 2 runs, .* but was valid until .*; nothing is taken"):
         Guard(team.root)
 
 
