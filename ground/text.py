@@ -43,7 +43,7 @@ EXTRAS = {
     "bench": ("latex2sympy2_extended", "math_verify", "openai", "pebble", "polars", "scipy"),
     "evidence": ("boto3", "botocore", "cryptography", "pyarrow"),
     "train": ("accelerate", "peft"),
-    "pipeline": ("datasketch", "great_expectations", "prefect", "psutil", "ruamel", "sqlalchemy"),
+    "pipeline": ("great_expectations", "prefect", "psutil", "ruamel", "sqlalchemy"),
 }
 """The extra of the distribution that installs a module which the core does without."""
 _WINGS = {"flows": "pipeline", "evidence": "evidence", "extras": "evidence"}

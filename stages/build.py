@@ -15,7 +15,6 @@ samples, so both sides share problems). Counts are records.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated
 
@@ -30,7 +29,7 @@ from pathfinder.core.parts import Part
 from pathfinder.core.records import LINES
 from pathfinder.data import trainset
 from pathfinder.data.exclusions import excluded_records, read_exclusions
-from pathfinder.data.matched_parts import known_signatures, match_parts, match_steps, write_part
+from pathfinder.data.matched_parts import match_parts, match_steps, write_part
 from pathfinder.data.metrics import Build
 from pathfinder.data.overlap import ProblemIndex, problem_hits
 
@@ -61,25 +60,21 @@ def main(*, part: Annotated[str, "do only this part of the search, for example 2
         return
     if not read_json(VALIDATION)["success"]:
         raise DataError(f"{VALIDATION}: the data did not pass validation; fix the data before building on it")
-    with Progress("build", 4, "parts") as progress, ThreadPoolExecutor(1) as thread:
+    with Progress("build", 4, "parts") as progress:
         gathered = trainset.gather_trees(STEPS_FOLDER, CLEAN_FILE, every.prepare.preset)
         lines = read_parquet(STEPS_FOLDER / "lines.parquet", LINES)
         excluded = excluded_records(read_exclusions(), lines, gathered)
         trees, left_out = trainset.exclude(gathered, excluded["id"])
         items = trainset.benchmark_texts(RAW, every.search.sets)
         progress.advance(note="problems of the benchmarks")
-        # The comparison of steps releases the interpreter's lock, so problems are compared at the same time.
-        folders = stored.collect()
-        matching = thread.submit(match_steps, trainset.step_texts(trees), items, threshold, folders)
-        texts = dict(zip(trees["problem_id"], trees["problem"], strict=True))
-        problems = ProblemIndex(texts, threshold, known_signatures(folders))
+        problems = ProblemIndex(dict(zip(trees["problem_id"], trees["problem"], strict=True)), threshold)
         hits = problem_hits(problems, items)
         chosen, dropped = trainset.select(trees, params, hits)
         groups = problems.groups(sorted(set(chosen["problem_id"])))
         dropped = {"excluded": left_out} | dropped if len(left_out) else dropped
         train, test = trainset.split(chosen, groups, params)
         progress.advance(note="steps of the benchmarks")
-        steps, matches = matching.result()
+        steps, matches = match_steps(trainset.step_texts(trees), items, threshold, stored.collect())
         parts = trainset.part_matches(trees, chosen["tree_id"], matches)
         removed = trainset.removed_rows(dropped.get("overlap", trees.clear()), hits)
         figures = Build(

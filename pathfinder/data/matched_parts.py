@@ -1,8 +1,7 @@
-"""Parts of the search for near duplicates: each distinct training text belongs to one part.
+"""Parts of the search for near duplicates: each distinct text of a training step belongs to one part.
 
-For a step, a part finds the matches with benchmark steps, which depend on the benchmarks only; for a problem, it
-computes the signature. A part does so for its texts in artifacts/steps, the build for the texts of its trees. What a
-part found for texts of no tree has no effect.
+A part finds the matches of its steps in artifacts/steps with benchmark steps, which depend on the benchmarks only; the
+build does so for the steps of its trees. What a part found for texts of no tree has no effect.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ import pyarrow.parquet
 from ground.io import read_parquet, sha256_file, write_parquet
 from ground.progress import Progress
 from pathfinder.core.parts import Part, Parts
-from pathfinder.data.overlap import BenchmarkText, StepIndex, StepMatch, signatures
+from pathfinder.data.overlap import BenchmarkText, StepIndex, StepMatch
 from pathfinder.data.trainset import TextMatches
 
 _TABLES = {"trajectories.parquet": "steps", "steps.parquet": "step"}
 """The column of training texts of each table."""
-_MATCHES, _SIGNATURES = "matches.parquet", "signatures.parquet"
+_MATCHES = "matches.parquet"
 _SCHEMA: dict[str, Any] = {
     "text": pl.String(),
     "number": pl.Int64(),
@@ -31,7 +30,6 @@ _SCHEMA: dict[str, Any] = {
     "similarity": pl.Float64(),
     "digest": pl.String(),
 }
-_SIGNED: dict[str, Any] = {"text": pl.String(), "signature": pl.List(pl.UInt32())}
 _ROWS = 50_000
 
 
@@ -48,12 +46,9 @@ def match_parts(steps: Path, benchmarks: Sequence[Path], sets: Sequence[str], th
 
 
 def write_part(parts: Parts, part: Part, steps: Path, items: Sequence[BenchmarkText], threshold: float) -> None:
-    """Match the steps of ``part``, sign its problems, and store the results."""
+    """Match the steps of ``part`` and store the matches."""
     with parts.writing(part) as folder:
-        problems = _texts(steps, part, {"trajectories.parquet": "problem"})["text"]
-        signed = pl.DataFrame({"text": problems, "signature": list(signatures(problems))}, schema=_SIGNED)
-        write_parquet(folder / _SIGNATURES, signed)
-        texts, index = _texts(steps, part, _TABLES), StepIndex(items, threshold)
+        texts, index = _texts(steps, part), StepIndex(items, threshold)
         title = f"build, part {part.number} of {part.count}"
         with Progress(title, len(texts), "text") as progress:
             rows = []
@@ -61,13 +56,6 @@ def write_part(parts: Parts, part: Part, steps: Path, items: Sequence[BenchmarkT
                 rows += list(_rows(index.match(piece["text"])))
                 progress.advance(len(piece))
         write_parquet(folder / _MATCHES, pl.DataFrame(sorted(rows), schema=_SCHEMA, orient="row"))
-
-
-def known_signatures(folders: Mapping[Part, Path]) -> dict[str, list[int]]:
-    """The signatures of problems that parts have computed, by text."""
-    return {
-        text: found for path in folders.values() for text, found in read_parquet(path / _SIGNATURES, _SIGNED).rows()
-    }
 
 
 def match_steps(
@@ -90,10 +78,10 @@ def _number(text: str) -> int:
     return zlib.crc32(text.encode())
 
 
-def _texts(steps: Path, part: Part, columns: Mapping[str, str]) -> pl.DataFrame:
-    """The distinct texts in the columns of tables that belong to a part, in one column; tables are read in pieces."""
+def _texts(steps: Path, part: Part) -> pl.DataFrame:
+    """The distinct texts in ``_TABLES`` that belong to a part, in one column; tables are read in pieces."""
     own = [pl.DataFrame(schema={"text": pl.String()})]
-    for name, column in columns.items():
+    for name, column in _TABLES.items():
         with pyarrow.parquet.ParquetFile(steps / name) as file:
             for batch in file.iter_batches(batch_size=_ROWS, columns=[column]):
                 series = pl.Series(pl.from_arrow(batch.column(0)))

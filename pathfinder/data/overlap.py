@@ -1,8 +1,7 @@
 """Overlap between training data and benchmarks: problems and steps that are equal or near duplicates.
 
-Two texts are near duplicates if the Jaccard similarity of their word 3-shingles reaches a threshold. Problems are few
-and are also compared with each other: MinHash signatures find candidates, the exact similarity decides. Steps are many
-and are compared with the benchmarks only, by ``pathfinder.data.near_duplicates``.
+Two texts are near duplicates if the Jaccard similarity of their word 3-shingles reaches a threshold
+(``pathfinder.data.near_duplicates``). Steps are compared with the benchmarks, problems also with each other.
 
 A step of fewer than ``SHORT`` words and signs ("So x = 2.") may be equal by chance. It has no near duplicates, and its
 exact matches are counted separately.
@@ -11,27 +10,18 @@ exact matches are counted separately.
 from __future__ import annotations
 
 import re
-import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
-from ground.imports import without
 from ground.io import text_digest
 from ground.text import normalise
 from pathfinder.data.near_duplicates import SHINGLE, WORD, NearDuplicates
 
-with without("redis", later=["scipy.integrate"]):  # for stores, and for parameters that are given here
-    from datasketch import MinHash, MinHashLSH
-
 SHORT = 10
 COUNTS = ("exact_problems", "near_problems", "exact_steps", "exact_short_steps", "near_steps")
-_BANDS, _ROWS = 20, 6
-"""LSH bands and rows: a pair of similarity 0.8 becomes a candidate with probability 0.998, one of 0.3 with 0.014."""
-_PERMUTATIONS = _BANDS * _ROWS
 _CHUNK = 50_000
 _WORD = re.compile(WORD)
 
@@ -48,24 +38,20 @@ def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
 
 
 class ProblemIndex:
-    """Problems by id, searched for near duplicates; ``known`` are signatures by text that need not be computed."""
+    """Problems by id, searched for near duplicates."""
 
-    def __init__(
-        self, problems: Mapping[str, str], threshold: float, known: Mapping[str, Sequence[int]] | None = None
-    ) -> None:
-        self.problems, self.threshold = problems, threshold
-        self._lsh = MinHashLSH(num_perm=_PERMUTATIONS, params=(_BANDS, _ROWS))
-        self._empty, known = _empty_signature(), known or {}
-        self._shingles = {key: shingles(problems[key]) for key in sorted(problems)}
-        self._signatures = {key: self._signature(problems[key], known) for key in self._shingles}
-        for key, signature in self._signatures.items():
-            self._lsh.insert(key, signature)
+    def __init__(self, problems: Mapping[str, str], threshold: float) -> None:
+        self.keys = sorted(problems)
+        self._texts = [normalise(problems[key]) for key in self.keys]
+        self._near = NearDuplicates(self._texts, threshold)
+        self.by_text = dict(zip(self._texts, self.keys, strict=True))
 
-    def near_duplicates(self, text: str) -> list[tuple[str, float]]:
-        """``(id, similarity)`` of every problem that reaches the threshold, the most similar first."""
-        own = shingles(text)
-        found = [(key, jaccard(own, self._shingles[key])) for key in self._lsh.query(self._signature(text, {}))]
-        return sorted((hit for hit in found if hit[1] >= self.threshold), key=lambda hit: (-hit[1], hit[0]))
+    def near_duplicates(self, texts: Sequence[str]) -> Iterator[list[tuple[str, float]]]:
+        """For each normalised text, ``(id, similarity)`` of every near duplicate, the most similar first."""
+        found: dict[int, list[tuple[str, float]]] = defaultdict(list)
+        for place, number, similarity in self._near.pairs(texts):
+            found[place].append((self.keys[number], similarity))
+        return (sorted(found[place], key=lambda hit: (-hit[1], hit[0])) for place in range(len(texts)))
 
     def groups(self, keys: Iterable[str]) -> dict[str, str]:
         """The group of each problem. Near duplicates share a group, named by its smallest id (union-find)."""
@@ -77,38 +63,11 @@ class ProblemIndex:
                 key = parent[key]
             return key
 
-        for key in parent:
-            own = self._shingles[key]
-            for other in self._lsh.query(self._signatures[key]):
-                if other < key and other in parent and jaccard(own, self._shingles[other]) >= self.threshold:
-                    low, high = sorted((root(key), root(other)))
-                    parent[high] = low
+        for place, number, _ in self._near.pairs(self._texts):
+            if self.keys[place] in parent and self.keys[number] in parent:
+                low, high = sorted((root(self.keys[place]), root(self.keys[number])))
+                parent[high] = low
         return {key: root(key) for key in parent}
-
-    def _signature(self, text: str, known: Mapping[str, Sequence[int]]) -> MinHash:
-        signature = self._empty.copy()  # drawing its permutations is expensive
-        if text in known:
-            signature.hashvalues = np.array(known[text], dtype=signature.hashvalues.dtype)
-        else:
-            _sign(signature, text)
-        return signature
-
-
-def signatures(texts: Iterable[str]) -> Iterator[list[int]]:
-    """The MinHash signature of each problem (120 integers below 2^32), for ``ProblemIndex``."""
-    empty = _empty_signature()
-    for text in texts:
-        signature = empty.copy()
-        _sign(signature, text)
-        yield signature.hashvalues.tolist()
-
-
-def _empty_signature() -> MinHash:
-    return MinHash(num_perm=_PERMUTATIONS, seed=1, hashfunc=zlib.crc32)
-
-
-def _sign(signature: MinHash, text: str) -> None:
-    signature.update_batch([piece.encode() for piece in shingles(text)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,16 +93,18 @@ class ProblemHit:
 
 def problem_hits(index: ProblemIndex, items: Sequence[BenchmarkText]) -> list[ProblemHit]:
     """Every (training problem, benchmark item) pair that is exact or near, in the order of the items."""
-    exact = {normalise(problem): key for key, problem in sorted(index.problems.items())}
-    hits, seen = [], dict[str, list[tuple[str, str, float]]]()
-    for item in items:
-        text = normalise(item.problem)
-        if text not in seen:
-            equal = exact.get(text)
-            near = [(key, "near", value) for key, value in index.near_duplicates(item.problem) if key != equal]
-            seen[text] = ([(equal, "exact", 1.0)] if equal is not None else []) + near
-        hits += [ProblemHit(key, item.benchmark, item.id, kind, value) for key, kind, value in seen[text]]
-    return hits
+    texts = [normalise(item.problem) for item in items]
+    distinct = list(dict.fromkeys(texts))
+    found: dict[str, list[tuple[str, str, float]]] = {}
+    for text, near in zip(distinct, index.near_duplicates(distinct), strict=True):
+        equal = index.by_text.get(text)
+        exact = [] if equal is None else [(equal, "exact", 1.0)]
+        found[text] = exact + [(key, "near", value) for key, value in near if key != equal]
+    return [
+        ProblemHit(key, item.benchmark, item.id, kind, value)
+        for item, text in zip(items, texts, strict=True)
+        for key, kind, value in found[text]
+    ]
 
 
 @dataclass(frozen=True, slots=True, order=True)

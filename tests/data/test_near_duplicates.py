@@ -15,7 +15,7 @@ WORDS = st.sampled_from(["so", "x", "=", "2", "then", "<+>", "the", "sum", "of",
 TEXTS = st.lists(st.lists(WORDS, min_size=3, max_size=14).map(" ".join).map(normalise), max_size=12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(TEXTS, TEXTS, st.sampled_from([0.5, 0.8, 1.0]))
 def test_the_join_finds_every_near_pair_and_no_other(indexed: list[str], texts: list[str], threshold: float) -> None:
     indexed, texts = ([text for text in side if len(re.findall(WORD, text)) >= 3] for side in (indexed, texts))
