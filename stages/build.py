@@ -23,7 +23,7 @@ import polars as pl
 from evidence.record.stage import stage
 from ground.io import DataError, read_json, read_parquet, write_parquet
 from ground.progress import Progress
-from pathfinder.core.metrics import write_metrics
+from pathfinder.core.metrics import account, write_metrics
 from pathfinder.core.params import load_params
 from pathfinder.core.parts import Part
 from pathfinder.core.records import LINES
@@ -77,8 +77,9 @@ def main(*, part: Annotated[str, "do only this part of the search, for example 2
         steps, matches = match_steps(trainset.step_texts(trees), items, threshold, stored.collect())
         parts = trainset.part_matches(trees, chosen["tree_id"], matches)
         removed = trainset.removed_rows(dropped.get("overlap", trees.clear()), hits)
+        decided = trainset.decisions(gathered, {"train": train, "test": test}, dropped, groups, hits, excluded)
         figures = Build(
-            **dict(trainset.accounting(gathered, chosen, dropped)),
+            **dict(account(decided.join(gathered.select("tree_id", "source"), on="tree_id"))),
             train=trainset.sizes(train),
             test=trainset.sizes(test),
             near_duplicate_problems=len(groups) - len(set(groups.values())),
@@ -91,8 +92,7 @@ def main(*, part: Annotated[str, "do only this part of the search, for example 2
         write_parquet(OVERLAP / "overlap.parquet", pl.DataFrame(hits, schema=trainset.PROBLEM_HITS))
         write_parquet(OVERLAP / "steps.parquet", trainset.step_rows(steps, parts))
         write_parquet(OVERLAP / "removed.parquet", removed)
-        made = trainset.decisions(gathered, {"train": train, "test": test}, dropped, groups, hits, excluded)
-        write_parquet(DECISIONS_FILE, made)
+        write_parquet(DECISIONS_FILE, decided)
         write_metrics(METRICS, figures)
         stored.clear()
         progress.advance()

@@ -18,7 +18,7 @@ import polars as pl
 from evidence.record.stage import stage
 from ground.io import DataError, read_parquet, write_parquet
 from pathfinder.core.labels import STEP_LABELS, correctness, drop_reason
-from pathfinder.core.metrics import Flow, write_metrics
+from pathfinder.core.metrics import account, write_metrics
 from pathfinder.core.records import CLEAN, DROPS, LABELS, STEPS
 from pathfinder.data.metrics import Filter
 
@@ -40,13 +40,6 @@ def decide(steps: pl.DataFrame, labels: pl.DataFrame) -> pl.DataFrame:
     return joined.with_columns(correctness=correctness(), reason=drop_reason())
 
 
-def accounting(decided: pl.DataFrame) -> Flow:
-    """Count the records read, kept and dropped by reason."""
-    reasons = decided.drop_nulls("reason").group_by("reason").len()
-    kept = decided["reason"].null_count()
-    return Flow(read=len(decided), kept=kept, dropped=dict(reasons.iter_rows()), quarantined={})
-
-
 @stage
 def main() -> None:
     """Run the stage."""
@@ -55,12 +48,8 @@ def main() -> None:
     dropped = decided.filter(pl.col("reason").is_not_null()).select(*DROPS)
     write_parquet(CLEAN_FOLDER / "clean.parquet", kept)
     write_parquet(CLEAN_FOLDER / "drops.parquet", dropped)
-    by_source = {
-        str(source): accounting(rows)
-        for (source,), rows in decided.partition_by("source", as_dict=True, maintain_order=True).items()
-    }
     positives: dict[str, Any] = {label: kept[label].mean() if len(kept) else None for label in STEP_LABELS}
-    write_metrics(METRICS, Filter(**dict(accounting(decided)), sources=by_source, positive_share=positives))
+    write_metrics(METRICS, Filter(**dict(account(decided)), positive_share=positives))
 
 
 if __name__ == "__main__":

@@ -16,10 +16,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
+import polars as pl
+
 from evidence.record.stage import stage
 from ground.io import read_parquet, write_parquet
 from ground.recording import note
-from pathfinder.core.metrics import write_metrics
+from pathfinder.core.labels import is_labelled
+from pathfinder.core.metrics import account, write_metrics
 from pathfinder.core.params import load_params
 from pathfinder.core.parts import Part
 from pathfinder.core.records import STEPS, TRAJECTORIES
@@ -27,7 +30,7 @@ from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.engines.vllm_server import gpus_of
 from pathfinder.judge.judge import describe, journal_folder, open_judge
-from pathfinder.judge.label_tables import accounting, agreement, by_source, labels_of, write_answers
+from pathfinder.judge.label_tables import agreement, labels_of, write_answers
 from pathfinder.judge.labelling import Labelling, Prompts, choose, journal_path, move_parts, require_servers
 from pathfinder.judge.metrics import Label
 from pathfinder.models.cards import confined
@@ -68,13 +71,12 @@ def main(*, part: Annotated[str, "answer only this part of the prompts, for exam
             figures = write_answers(LABELS_FOLDER / "answers.parquet", labelling)
     labels = labels_of(steps, verdicts)
     write_parquet(LABELS_FOLDER / "labels.parquet", labels)
-    outcomes = Counter(labels["outcome"])
+    reason = pl.when(~is_labelled()).then(pl.col("outcome"))
     made = Label(
-        **dict(accounting(outcomes)),
+        **dict(account(labels.select(steps["source"], reason=reason))),
         **figures,
-        outcomes=outcomes,
+        outcomes=Counter(labels["outcome"]),
         agreement=agreement(steps, labels),
-        sources=by_source(steps, labels),
         engine=params.engine,
         preset=params.preset,
     )

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WrapValidator
 
 from ground.io import DataError, write_json
 from ground.text import first_problem
 from pathfinder.core.readings import DECLARED
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def _as_given(value: Any, check: Any) -> Any:
@@ -70,6 +73,17 @@ class Stage(Flow):
     """The records of all sources, and of each."""
 
     sources: Mapping[str, Flow] = {}
+
+
+def account(rows: pl.DataFrame) -> Stage:
+    """The accounting of records with a ``source`` and a ``reason`` why each was dropped, null if it was kept."""
+    parts = rows.partition_by("source", as_dict=True)
+    return Stage(**dict(_flow(rows)), sources={str(source): _flow(part) for (source,), part in parts.items()})
+
+
+def _flow(rows: pl.DataFrame) -> Flow:
+    reasons = rows["reason"].drop_nulls().value_counts()
+    return Flow(read=len(rows), kept=rows["reason"].null_count(), dropped=dict(reasons.iter_rows()), quarantined={})
 
 
 class Agreement(Metrics):

@@ -11,7 +11,6 @@ import polars as pl
 
 from ground.io import DataError, read_parquet
 from pathfinder.benchmarks.readers import read_prmbench, read_prmbench_originals, read_processbench, read_search
-from pathfinder.core.metrics import Flow, Stage
 from pathfinder.core.mixes import IS_HUMAN, draw, records_of, take
 from pathfinder.core.params import Build
 from pathfinder.core.records import BRANCH, CLEAN, DECISIONS, STEPS, TRAJECTORIES, TREES, as_trained
@@ -185,22 +184,6 @@ def split(trees: pl.DataFrame, groups: Mapping[str, str], params: Build) -> tupl
     if not len(train) or not len(test):
         raise DataError(f"the split leaves {len(train)} training and {len(test)} test trees; change build.test_share")
     return train, test
-
-
-def accounting(trees: pl.DataFrame, chosen: pl.DataFrame, dropped: Mapping[str, pl.DataFrame]) -> Stage:
-    """Records read, kept and dropped by reason, of all sources and of each."""
-
-    def account(rows: pl.Expr) -> Flow:
-        losses = {reason: records_of(lost.filter(rows)) for reason, lost in dropped.items()}
-        return Flow(
-            read=records_of(trees.filter(rows)),
-            kept=records_of(chosen.filter(rows)),
-            dropped={reason: records for reason, records in losses.items() if records},
-            quarantined={},
-        )
-
-    sources = {source: account(pl.col("source") == source) for source in sorted(set(trees["source"]))}
-    return Stage(**dict(account(pl.lit(True))), sources=sources)
 
 
 def sizes(trees: pl.DataFrame) -> Side:

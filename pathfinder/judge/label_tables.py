@@ -1,4 +1,4 @@
-"""The tables and figures of a labelling run: labels, answers, agreement with the ratings, records kept and dropped."""
+"""The tables and figures of a labelling run: labels, answers, and agreement with the ratings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ import numpy as np
 import polars as pl
 
 from pathfinder.core.labels import CRITERIA, OUTCOMES, drop_reason, is_labelled
-from pathfinder.core.metrics import Agreement, Flow
+from pathfinder.core.metrics import Agreement
 from pathfinder.core.records import ANSWERS, LABELS
 from pathfinder.core.tables import table_writer
 from pathfinder.judge.labelling import Labelling, Verdicts
-
-KEPT = ("given", "parsed")
-"""The outcomes with scores; records with any other outcome are dropped."""
 
 
 def labels_of(steps: pl.DataFrame, verdicts: Verdicts) -> pl.DataFrame:
@@ -68,17 +65,3 @@ def agreement(steps: pl.DataFrame, labels: pl.DataFrame) -> dict[str, Agreement]
         f"{source}:{rating:+d}": Agreement(judged=count, share=agreed / count)
         for source, rating, count, agreed in counts.iter_rows()
     }
-
-
-def accounting(outcomes: Counter[str]) -> Flow:
-    """The records read, kept, and dropped by outcome."""
-    kept = sum(outcomes[name] for name in KEPT)
-    dropped = {name: count for name, count in outcomes.items() if name not in KEPT}
-    return Flow(read=outcomes.total(), kept=kept, dropped=dropped, quarantined={})
-
-
-def by_source(steps: pl.DataFrame, labels: pl.DataFrame) -> dict[str, Flow]:
-    """The accounting of each source."""
-    outcomes = pl.DataFrame({"source": steps["source"], "outcome": labels["outcome"]})
-    parts = outcomes.partition_by("source", as_dict=True)
-    return {str(source): accounting(Counter(part["outcome"])) for (source,), part in sorted(parts.items())}

@@ -7,11 +7,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from ground.io import DataError
-from pathfinder.core.metrics import Flow, Stage, checked, write_metrics
+from pathfinder.core.metrics import Flow, Stage, account, checked, write_metrics
 
 FLOW: dict[str, Any] = {"read": 3, "kept": 2, "dropped": {"unrated": 1}, "quarantined": {}}
 
@@ -29,6 +30,20 @@ def test_a_writer_cannot_misspell_a_key_but_a_reader_ignores_other_keys() -> Non
         Stage.model_validate(FLOW | {"source": {}})
     read = checked(TypeAdapter(Stage), FLOW | {"source": {}}, Path("metrics/filter.json"))
     assert (read.kept, read.sources, read.lost) == (2, {}, {"unrated": 1})
+
+
+def test_every_record_is_kept_or_dropped_with_its_reason_in_all_and_by_source() -> None:
+    rows = pl.DataFrame({"source": ["a", "b", "a", "a"], "reason": [None, "too_long", "too_long", "unparsed"]})
+    assert account(rows).as_json() == {
+        "read": 4,
+        "kept": 1,
+        "dropped": {"too_long": 2, "unparsed": 1},
+        "quarantined": {},
+        "sources": {
+            "a": {"read": 3, "kept": 1, "dropped": {"too_long": 1, "unparsed": 1}, "quarantined": {}},
+            "b": {"read": 1, "kept": 0, "dropped": {"too_long": 1}, "quarantined": {}},
+        },
+    }
 
 
 @pytest.mark.parametrize("wrong", [{"kept": -1}, {"kept": True}, {"dropped": {"unrated": "1"}}])

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from collections import Counter
-
 import polars as pl
 
 from pathfinder.core.labels import Scores
 from pathfinder.core.metrics import Agreement
 from pathfinder.core.records import LABELS
-from pathfinder.judge.label_tables import accounting, agreement, by_source, labels_of
+from pathfinder.judge.label_tables import agreement, labels_of
 from pathfinder.judge.labelling import Verdicts
 from tests.judge.test_labelling import table
 
@@ -48,18 +46,4 @@ def test_agreement_counts_judged_steps_by_source_and_rating() -> None:
         "prm800k:-1": Agreement(judged=2, share=0.5),
         "rlhflow_mistral:+1": Agreement(judged=2, share=0.5),
         "rlhflow_mistral:-1": Agreement(judged=1, share=1.0),
-    }
-
-
-def test_every_record_is_kept_or_dropped_with_its_outcome() -> None:
-    assert accounting(Counter(given=2, parsed=3, too_long=1)).as_json() == {
-        "read": 6,
-        "kept": 5,
-        "dropped": {"too_long": 1},
-        "quarantined": {},
-    }
-    found = by_source(STEPS, labels_of(STEPS, verdicts()))
-    assert {source: flow.as_json() for source, flow in found.items()} == {
-        "prm800k": {"read": 3, "kept": 3, "dropped": {}, "quarantined": {}},
-        "rlhflow_mistral": {"read": 4, "kept": 3, "dropped": {"unparsed": 1}, "quarantined": {}},
     }
