@@ -6,11 +6,10 @@ The flow sends no usage data. These switches must be set before the first import
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
-from importlib.util import find_spec
-from pkgutil import iter_modules
-from types import ModuleType
+from pkgutil import iter_modules, resolve_name
+from typing import Any
 
 os.environ.setdefault("DO_NOT_TRACK", "1")
 os.environ.setdefault("DVC_NO_ANALYTICS", "1")
@@ -20,13 +19,13 @@ os.environ.setdefault("PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT", "false")
 os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
 
 
-def wings() -> Iterator[ModuleType]:
-    """The modules ``wing`` of the packages below ``flows``: what they add to a run, which knows none of them by name.
+def hooks(name: str) -> Iterator[Callable[..., Any]]:
+    """The functions that the packages below ``flows`` name in ``HOOKS``: additions to a run, which knows none of them.
 
-    A wing has the functions ``places`` (flows/places.py), ``tell``, Prefect's hook for a flow that failed or crashed,
-    ``report_killed``, which the guardian calls, and ``state``, whose lines `pathfinder team` prints. It imports Prefect
-    only inside them.
+    ``places`` gives the places of stages (flows/places.py), ``tell`` is Prefect's hook of a flow that failed or
+    crashed, ``report_killed`` is for the guardian, and ``state`` yields the lines of `pathfinder team`.
     """
     for found in iter_modules(__path__):
-        if found.ispkg and find_spec(f"{__name__}.{found.name}.wing"):
-            yield import_module(f"{__name__}.{found.name}.wing")
+        named = getattr(import_module(f"{__name__}.{found.name}"), "HOOKS", {}) if found.ispkg else {}
+        if name in named:
+            yield resolve_name(named[name])

@@ -214,9 +214,9 @@ def profile(
 @app.command(rich_help_panel=PIPELINE, **example(""))
 def team(as_json: AsJson = False) -> None:
     """Show a team's machines, slots and queue, who computes which stage, and the age of unfinished work."""
-    from flows import wings
+    from flows import hooks
 
-    lines = [line for wing in wings() for line in wing.state(Path.cwd())]
+    lines = [line for state in hooks("state") for line in state(Path.cwd())]
     show({"lines": lines}, as_json, lines)
 
 

@@ -1,13 +1,13 @@
-"""Where the stages of a run execute: in its own folder, unless a wing of ``flows`` has other places."""
+"""Where the stages of a run execute: in its own folder, unless a package below ``flows`` has other places."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Annotated
 
 from pydantic import Field
 
-from flows import wings
+from flows import hooks
 from flows.dvc import Dvc, OnLine, State
 from flows.graph import Graph
 from ground.io import PathfinderError
@@ -29,7 +29,7 @@ class WorkerLost(PathfinderError, RuntimeError):
 
 
 class Places:
-    """The places of a run's stages: all run in its folder. A wing's subclass may send stages to other machines."""
+    """The places of a run's stages: all run in its folder. A subclass may send stages to other machines."""
 
     def __init__(self, dvc: Dvc, graph: Graph, address: str) -> None:
         self.dvc, self.root, self.graph, self.address = dvc, dvc.root, graph, address
@@ -55,15 +55,12 @@ class Places:
         """Send the outs of stages to the remote; raises as ``Dvc.push`` does."""
         self.dvc.push(*names)
 
-    def announce(self, names: Iterable[str], state: str) -> None:
-        """Tell others that the outs of stages are current, and that they are so because of ``state``."""
-
     def stop(self) -> None:
         """End the stages that run, at every place."""
         self.dvc.stop()
 
 
 def places(dvc: Dvc, graph: Graph, address: str) -> Places:
-    """The places that the first wing has, or else only the folder of the run."""
-    found: Places | None = next((wing.places(dvc, graph, address) for wing in wings()), None)
-    return found or Places(dvc, graph, address)
+    """The places of the first package that has some, or else only the folder of the run."""
+    found: Places = next(hooks("places"), Places)(dvc, graph, address)
+    return found

@@ -28,7 +28,7 @@ from evidence.formats.page.render import write_page
 from evidence.record.environment import FLOW_RUN
 from evidence.remote.guard import Guard
 from evidence.remote.publication import Commit
-from flows import server, storage, wings
+from flows import hooks, server, storage
 from flows.committed import earlier_seconds
 from flows.dvc import Cancelled, Dvc
 from flows.graph import Graph, load_graph, missing_data, out_of_date, profile_of
@@ -36,7 +36,7 @@ from flows.guard.endings import SETTLE_S, left_behind, server_needed, settle
 from flows.guard.lock import Hold, held
 from flows.parameters import Jobs, Targets
 from flows.places import places
-from flows.tasks import Pushes, ended, publish_task, push_task, stage_task, with_retries
+from flows.tasks import Pushes, ended, publish_task, push_task, stage_task, with_assets, with_retries
 from flows.terminal import Outcome, Terminal, flow_output, log_path
 from ground.io import PathfinderError
 from ground.text import plain_message
@@ -63,19 +63,13 @@ def run_name() -> str:
     return " ".join(filter(None, words))
 
 
-def tell(flow: Any, flow_run: Any, state: Any) -> None:
-    """Prefect's hook of a flow that failed or crashed: it tells the wings."""
-    for wing in wings():
-        wing.tell(flow, flow_run, state)
-
-
 @flow(
     name="reproduce",
     flow_run_name=run_name,
     persist_result=False,
     validate_parameters=False,
-    on_failure=[tell],
-    on_crashed=[tell],
+    on_failure=[*hooks("tell")],
+    on_crashed=[*hooks("tell")],
 )
 def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jobs: Jobs = 0) -> list[dict[str, Any]]:
     """Bring stages up to date; returns one row per stage.
@@ -158,7 +152,6 @@ class Run:
             drop_absent(self.root, stale)
         for name in self.selected - stale:
             self.outcomes[name] = Outcome(name, "up to date", 0.0, self.graph.stages[name].all_outs)
-        self.places.announce(sorted(self.selected - stale), "up to date")
         self.places.check(stale)
         self.terminal.expect(stale, earlier_seconds(self.root, profile_of(self.root), stale))
         ranks = self.graph.ranks()
@@ -171,7 +164,8 @@ class Run:
                 waiting.remove(name)
                 running.add(name)
                 needed = [futures[other] for other in self.graph.upstream[name] if other in futures]
-                task = with_retries(self._stage, self.places.retries(name), say=self.terminal.print)
+                stage = with_assets(self._stage, self.graph.stages[name])
+                task = with_retries(stage, self.places.retries(name), say=self.terminal.print)
                 futures[name] = task.submit(name, self.force, wait_for=needed)
                 futures[name].add_done_callback(lambda _, name=name: finished.put(name))  # type: ignore[misc]
             try:

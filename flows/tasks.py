@@ -10,11 +10,17 @@ from typing import Any
 
 from prefect import Task, get_run_logger
 from prefect.artifacts import create_markdown_artifact
+from prefect.assets import Asset
+from prefect.assets.core import AssetProperties
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.futures import PrefectFuture
+from prefect.tasks import MaterializingTask
 
+from evidence.dvc.history import read_lock
+from evidence.dvc.lock import dvc_lock
 from evidence.dvc.pipeline import Stage
+from evidence.record.identity import is_code
 from evidence.remote.guard import Guard
 from evidence.remote.publication import Commit
 from flows.dvc import Cancelled
@@ -27,6 +33,8 @@ _PUSH_EVERY_S = 60.0
 _DELAYS_S = (2.0, 10.0, 30.0)
 _STORE_DELAYS_S = (5.0, 20.0, 60.0, 120.0)  # a store that is restarted comes back within minutes
 _JITTER = 0.3
+_ASSETS = "dvc://pathfinder-prm/"
+_NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9._/@=-]")
 
 
 def class_of(error: object) -> str:
@@ -68,7 +76,18 @@ def ended(future: PrefectFuture[Any]) -> State[Any]:
     return future.state
 
 
-def stage_task(places: Places, terminal: Terminal, guard: Guard | None) -> Task[..., Outcome]:
+def asset(path: str) -> Asset:
+    """Prefect's asset at a path of the project; characters that its key may not have become ``_``."""
+    return Asset(key=_ASSETS + _NOT_IN_KEYS.sub("_", path), properties=AssetProperties(name=path))
+
+
+def with_assets(task: MaterializingTask[..., Any], stage: Stage) -> MaterializingTask[..., Any]:
+    """The task with the assets of a stage: the outs that it makes, and the outs and data that it reads."""
+    read: list[Asset | str] = [asset(dep) for dep in stage.deps if not is_code(dep)]
+    return task.with_options(assets=[*map(asset, stage.all_outs)], asset_deps=read)
+
+
+def stage_task(places: Places, terminal: Terminal, guard: Guard | None) -> MaterializingTask[..., Outcome]:
     """The task that brings one stage up to date; with a ``guard``, a published result is fetched before."""
     root, stages = places.root, places.graph.stages
 
@@ -87,10 +106,21 @@ def stage_task(places: Places, terminal: Terminal, guard: Guard | None) -> Task[
         for path in figures_of(definition) if state != "up to date" else ():
             key = re.sub(r"[^a-z0-9]+", "-", path.removesuffix(".json").lower())
             create_markdown_artifact(metrics_table(root / path), key=key, description=path)
-        places.announce([name], state)
+        with dvc_lock(root):
+            made = read_lock(root)[name].outs
+        for path, md5 in made.items():
+            asset(path).add_metadata({"stage": name, "state": state, "path": path, "md5": md5})
         return Outcome(name, state, time.monotonic() - start, definition.all_outs)
 
-    return Task(stage, name="stage", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
+    return MaterializingTask(
+        stage,
+        assets=(),
+        materialized_by="dvc",
+        name="stage",
+        task_run_name="{name}",
+        cache_policy=NO_CACHE,
+        persist_result=False,
+    )
 
 
 def figures_of(stage: Stage) -> tuple[str, ...]:

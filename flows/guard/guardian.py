@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flows import processes, wings
+from flows import hooks, processes
 
 
 def start() -> subprocess.Popen[bytes]:
@@ -49,8 +49,8 @@ def main(mark: str) -> None:
     lines = sys.stdin.buffer.read().splitlines()
     processes.end_owned(mark)
     if run := json.loads(lines[-1]) if lines else {}:
-        for wing in wings():
-            wing.report_killed(**run)
+        for report in hooks("report_killed"):
+            report(**run)
 
 
 if __name__ == "__main__":

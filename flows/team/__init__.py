@@ -1,1 +1,9 @@
 """A team on several machines: deployments, pools, notices. ``flows`` does not import it."""
+
+HOOKS = {
+    "places": "flows.team.pools.away:places",
+    "tell": "flows.team.notices.hooks:tell",
+    "report_killed": "flows.team.notices.killed:report_killed",
+    "state": "flows.team.view:state",
+}
+"""What a team adds to every run (flows/__init__.py); each function is imported when it is needed."""

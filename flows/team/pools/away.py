@@ -8,7 +8,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -43,14 +43,13 @@ from flows.dvc import Cancelled, Dvc, DvcError, OnLine, State
 from flows.graph import Graph
 from flows.places import Places, Retries, WorkerLost
 from flows.team.notices.automations import GONE, LOST
-from flows.team.pools.assets import Assets
 from flows.team.pools.code import changed_params, committed
 from flows.team.pools.inputs import needed
 from flows.team.pools.leases import LOOK_S, Leases
 from flows.team.pools.order import FAILED, Ordered, signed
 from flows.team.pools.run import run_stage
 from flows.team.pools.slots import slots_held
-from flows.team.pools.table import FILE, Needs
+from flows.team.pools.table import FILE, Needs, needs
 from ground.io import DataError, PathfinderError, TransientError, sha256_of, write_text
 from ground.text import printable
 
@@ -73,7 +72,7 @@ class Away(Places):
     def __init__(self, dvc: Dvc, graph: Graph, needs: Mapping[str, Needs], address: str) -> None:
         super().__init__(dvc, graph, address)
         self.needs = needs
-        self._assets, self.leases = Assets(self.root, graph, address), Leases(dvc)
+        self.leases = Leases(dvc)
         self._commit = ""
         self._pools: dict[str, str] = {}
         self._running: set[UUID] = set()
@@ -86,10 +85,6 @@ class Away(Places):
     def retries(self, name: str) -> Retries:
         """The retries in infra/resources.yaml."""
         return self.needs[name].retries
-
-    def announce(self, names: Iterable[str], state: str) -> None:
-        """Emit the events of the stages' assets."""
-        self._assets.emit(names, state)
 
     def check(self, stages: Collection[str]) -> None:
         """Check what workers need, before any stage starts; the deployment of each pool must exist.
@@ -293,6 +288,11 @@ class Away(Places):
             raise DataError(f"{name} in pool {pool}: was cancelled ({_link(run)})")
         if state.type is not StateType.COMPLETED:
             raise _error((state.name or "").lower())(said)
+
+
+def places(dvc: Dvc, graph: Graph, address: str) -> Places:
+    """The folder of a run and the pools of infra/resources.yaml."""
+    return Away(dvc, graph, needs(dvc.root, graph.stages), address)
 
 
 class _Lines:
