@@ -111,9 +111,7 @@ def measure_judge(judge: Generator, count: int, levels: Mapping[str, Level]) -> 
         "cases": len(cases),
         "parsed": len(answered) / len(cases),
         **{name: _mean(found.tolist()) for name, found in rates.items()},
-        "intervals": {
-            name: list(mean_interval(found.tolist(), 2000, 0.95, 42)) for name, found in rates.items() if found.size
-        },
+        "intervals": {name: mean_interval(found.tolist()) for name, found in rates.items() if found.size},
         "agreement": {
             name: sum(scores.named[name] == v.scores[name] for v, scores in answered) / max(1, len(answered))
             for name in CRITERIA

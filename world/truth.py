@@ -87,5 +87,5 @@ def _rate(rows: pl.DataFrame, report: Report, part: pl.Expr, whole: pl.Expr) -> 
     def percent(taken: Indices) -> Any:
         return 100 * parts[taken].sum(-1, dtype=float) / np.maximum(1.0, wholes[taken].sum(-1, dtype=float))
 
-    bounds = interval(len(parts), percent, report.bootstrap_samples, report.confidence, report.seed)
-    return Rate(value=float(percent(np.arange(len(parts)))), interval=list(bounds))
+    bounds = interval(len(parts), percent, report)
+    return Rate(value=float(percent(np.arange(len(parts)))), interval=bounds)

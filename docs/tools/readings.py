@@ -122,18 +122,17 @@ def contrast(found: Sequence[System], items: Sequence[Judged], left: str, right:
     The interval covers new problems and, with several seeds, new seeds (``bootstrap.estimate``).
     """
 
-    strata, report = [judged.item.subset for judged in items], INTERVALS
+    strata = [judged.item.subset for judged in items]
 
     def replicates(system: System) -> npt.NDArray[np.float64]:
-        mean_f1 = system.table(items).mean_f1
-        return replicate(len(items), mean_f1, report.bootstrap_samples, report.confidence, report.seed, strata)
+        return replicate(len(items), system.table(items).mean_f1, INTERVALS, strata)
 
     by_seed = {(s.run.variant, s.run.seed): s for s in found if s.reading == reading}
     seeds = sorted(seed for variant, seed in by_seed if variant == left and (right, seed) in by_seed)
     if not seeds:
         return None
     rows = [replicates(by_seed[left, seed]) - replicates(by_seed[right, seed]) for seed in seeds]
-    return estimate([np.stack(rows)], report.confidence)
+    return estimate([np.stack(rows)], INTERVALS.confidence)
 
 
 def prmbench_rows(runs: Sequence[Run]) -> list[tuple[str, ...]]:

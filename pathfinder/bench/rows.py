@@ -17,7 +17,7 @@ import yaml
 from ground.show import table
 from pathfinder.benchmarks import paper, prmbench, processbench
 from pathfinder.benchmarks.accuracy import by_set
-from pathfinder.benchmarks.bootstrap import INTERVALS, reported_interval
+from pathfinder.benchmarks.bootstrap import INTERVALS, interval
 from pathfinder.benchmarks.evaluation import PRMBenchEvaluation, ProcessBenchEvaluation
 from pathfinder.benchmarks.readers import CORRECT
 
@@ -199,8 +199,8 @@ def _prmbench(evaluation: PRMBenchEvaluation, answers: Sequence[Any], subsets: b
         def score(rows: npt.NDArray[np.int64], by_class: Mapping[str, prmbench.Counts] = by_class) -> Any:
             return np.mean([prmbench.score(name, own[rows].sum(-2)) for name, own in by_class.items()], axis=0)
 
-        interval = reported_interval(score, [item.classification for item in mine], INTERVALS)
-        yield _Found(part, "PRMScore", len(mine), float(score(np.arange(len(mine)))), interval, sizes)
+        bounds = interval(len(mine), score, INTERVALS, [item.classification for item in mine])
+        yield _Found(part, "PRMScore", len(mine), float(score(np.arange(len(mine)))), bounds, sizes)
 
 
 def _accuracy(subset: str, sets: Sequence[str], values: Sequence[float]) -> _Found:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pathfinder.benchmarks.bootstrap import Indices, reported_interval, sums
+from pathfinder.benchmarks.bootstrap import Indices, interval, sums
 from pathfinder.core.params import Report
 
 
@@ -21,7 +21,7 @@ def by_set(sets: Sequence[str], values: Sequence[float], report: Report) -> tupl
     def means(rows: Indices) -> npt.NDArray[np.float64]:
         return 100 * sums(rows, groups, len(names), shares) / sums(rows, groups, len(names))
 
-    bounds = reported_interval(lambda rows: means(rows).mean(-1), sets, report)
+    bounds = interval(len(sets), lambda rows: means(rows).mean(-1), report, sets)
     found = means(np.arange(len(sets)))
     return dict(zip(names, found.tolist(), strict=True)), float(found.mean()), bounds
 

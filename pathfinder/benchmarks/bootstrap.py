@@ -87,50 +87,37 @@ def sums(rows: Indices, groups: Indices, count: int, values: NDArray[np.float64]
     return found.reshape(*rows.shape[:-1], count).astype(np.float64, copy=False)
 
 
-def replicate(
-    n: int, statistic: Statistic, samples: int, confidence: float, seed: int, strata: Sequence[str] | None = None
-) -> Replicates:
-    """Compute ``statistic`` on all ``n`` problems and then on each resample: float64 (1 + samples,).
-
-    Equal ``n``, ``samples``, ``seed`` and ``strata`` give equal resamples. Raises ``ValueError`` if there is no problem
-    or no resample, or ``confidence`` is not a share.
-    """
-    if n < 1 or samples < 1:
-        raise ValueError(f"a bootstrap needs at least one problem and one resample, not {n} and {samples}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; expected a share between 0 and 1")
-    drawn, step = resamples(n, samples, seed, strata), -(-_AT_ONCE // n)
-    parts = (drawn[start : start + step] for start in range(0, samples, step))
-    values = [np.atleast_1d(statistic(rows)) for rows in (np.arange(n), *parts)]
-    return np.concatenate(values).astype(np.float64)
-
-
-def interval(
-    n: int, statistic: Statistic, samples: int, confidence: float, seed: int, strata: Sequence[str] | None = None
-) -> tuple[float, float]:
-    """The percentile interval of ``statistic`` over ``n`` problems.
-
-    Raises ``ValueError`` as ``replicate`` does, and if the statistic is not finite.
-    """
-    return _percentiles(replicate(n, statistic, samples, confidence, seed, strata)[1:], confidence)
-
-
 INTERVALS = Report(bootstrap_samples=2000, seed=42)
 """The parameters of the intervals in the metric files of scoring stages. They do not depend on the report's parameters:
 scoring a benchmark again because the report changes would cost hours."""
 
 
-def reported_interval(statistic: Statistic, strata: Sequence[str], report: Report) -> list[float]:
-    """``interval`` with the parameters of ``report``: low and high."""
-    return list(
-        interval(len(strata), statistic, report.bootstrap_samples, report.confidence, report.seed, strata=strata)
-    )
+def replicate(n: int, statistic: Statistic, report: Report, strata: Sequence[str] | None = None) -> Replicates:
+    """Compute ``statistic`` on all ``n`` problems and then on each resample: float64 (1 + samples,).
+
+    Equal ``n``, ``report`` and ``strata`` give equal resamples. Raises ``ValueError`` if there is no problem.
+    """
+    if n < 1:
+        raise ValueError(f"a bootstrap needs at least one problem, not {n}")
+    samples = report.bootstrap_samples
+    drawn, step = resamples(n, samples, report.seed, strata), -(-_AT_ONCE // n)
+    parts = (drawn[start : start + step] for start in range(0, samples, step))
+    values = [np.atleast_1d(statistic(rows)) for rows in (np.arange(n), *parts)]
+    return np.concatenate(values).astype(np.float64)
 
 
-def mean_interval(values: Sequence[float], samples: int, confidence: float, seed: int) -> tuple[float, float]:
+def interval(n: int, statistic: Statistic, report: Report, strata: Sequence[str] | None = None) -> list[float]:
+    """The percentile interval of ``statistic`` over ``n`` problems: low and high.
+
+    Raises ``ValueError`` as ``replicate`` does, and if the statistic is not finite.
+    """
+    return [*_percentiles(replicate(n, statistic, report, strata)[1:], report.confidence)]
+
+
+def mean_interval(values: Sequence[float], report: Report = INTERVALS) -> list[float]:
     """``interval`` of a plain mean of one value per problem."""
     numbers = np.asarray(values, dtype=np.float64)
-    return interval(len(numbers), lambda rows: numbers[rows].mean(-1), samples, confidence, seed)
+    return interval(len(numbers), lambda rows: numbers[rows].mean(-1), report)
 
 
 def pooled(systems: Iterable[Replicates]) -> Spread | None:

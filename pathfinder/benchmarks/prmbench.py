@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ground.io import DataError
-from pathfinder.benchmarks.bootstrap import reported_interval
+from pathfinder.benchmarks.bootstrap import interval
 from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
 from pathfinder.core.params import Report
@@ -176,7 +176,7 @@ def with_interval(
     mine = [item for item in items if item.classification != CORRECT]
     counts = np.stack([step_counts(item, _used(item, predictions.get(item.idx) or (), "repaired")) for item in mine])
     classes = [item.classification for item in mine]
-    bounds = reported_interval(lambda rows: score("", counts[rows].sum(-2)), classes, report)
+    bounds = interval(len(mine), lambda rows: score("", counts[rows].sum(-2)), report, classes)
     return evaluate(items, predictions) | {"interval": bounds}
 
 

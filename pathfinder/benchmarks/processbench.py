@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from pathfinder.benchmarks.bootstrap import reported_interval, sums
+from pathfinder.benchmarks.bootstrap import interval, sums
 from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.readers import SUBSETS, ProcessBenchItem
 from pathfinder.core.params import Report
@@ -111,7 +111,7 @@ def with_interval(
 ) -> dict[str, Any]:
     """``evaluate`` (repaired) and the bootstrap ``interval`` of the mean F1, by item within each subset."""
     table = Table.of(items, predictions)
-    bounds = reported_interval(table.mean_f1, [item.subset for item in items], report)
+    bounds = interval(len(items), table.mean_f1, report, [item.subset for item in items])
     return evaluate(items, predictions) | {"interval": bounds}
 
 

@@ -29,10 +29,6 @@ class Origin:
         found: dict[str, Any] = {"how": self.how, "of": list(self.of)}
         return found | ({"interval": list(self.interval)} if self.interval else {})
 
-    def __str__(self) -> str:
-        further = f"; interval also of {', '.join(_short(self.interval))}" if self.interval else ""
-        return f"{self.how} of {', '.join(_short(self.of))}{further}"
-
     def brief(self, numbers: Mapping[str, int]) -> str:
         """The origin with numbered files, ``mean of S1+S2/f1``; places with the same parent are named together."""
         further = f"; interval also of {_brief(self.interval, numbers)}" if self.interval else ""
@@ -69,16 +65,6 @@ def _places(value: object) -> Iterator[str]:
     if found := origin_of(value):
         yield from found.of
         yield from found.interval
-
-
-def _short(places: Iterable[str]) -> Iterator[str]:
-    """The places, with the files that share a pointer as one."""
-    files: dict[str, list[str]] = {}
-    for place in places:
-        file, mark, pointer = place.partition("#")
-        files.setdefault(mark + pointer, []).append(file)
-    for pointer, names in files.items():
-        yield f"{' + '.join(names)}{pointer}"
 
 
 def _brief(places: Iterable[str], numbers: Mapping[str, int]) -> str:

@@ -12,7 +12,7 @@ from pathfinder.pages.origins import Sourced, joined, origin_of
 from pathfinder.pages.page import Block, Fold, Table
 from pathfinder.reporting.names import BENCHMARKS, NOT_APPLICABLE, Benchmark
 from pathfinder.reporting.origins import MEAN, SUM, made
-from pathfinder.reporting.results import Cell, Results, Score, View, main_rule
+from pathfinder.reporting.results import Cell, Results, Score, View
 
 Form = TypeVar("Form")
 
@@ -69,7 +69,7 @@ def measured(results: Results, benchmark: Benchmark) -> list[list[Run]]:
     return [there for members in results.systems if (there := [run for run in members if run.name in found])]
 
 
-def scale_points(results: Results, view: View = main_rule) -> list[tuple[Run, int, int, list[float | None]]]:
+def scale_points(results: Results, view: View | None = None) -> list[tuple[Run, int, int, list[float | None]]]:
     """Each measured mix of the full variant, smallest first: a run, training records, Monte-Carlo records, scores.
 
     The scores are the main figures of ``BENCHMARKS``, each the mean over seeds.

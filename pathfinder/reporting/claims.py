@@ -19,7 +19,7 @@ from pathfinder.policy.choosing import RULES
 from pathfinder.reporting.cells import figures
 from pathfinder.reporting.comparisons import Comparison
 from pathfinder.reporting.evidence import BEST_OF_N, FULL, MAJORITY, ONE_SAMPLE, RANDOM, Evidence
-from pathfinder.reporting.names import BENCHMARKS, MISSING, NOT_APPLICABLE, spoken
+from pathfinder.reporting.names import BENCHMARKS, MISSING, NOT_APPLICABLE, TEXTS, spoken
 from pathfinder.reporting.origins import said, with_origin
 
 _SETS = dict(zip(paper.SEARCH.columns, paper.SEARCH.headings, strict=True))
@@ -70,12 +70,20 @@ VERDICTS = (YES, NO, PERHAPS, PERHAPS_NOT, OPEN, NOT_COMPARABLE)
 """In the order of sentences."""
 
 
+@dataclass(frozen=True)
 class Finding(Estimate):
-    """A claim on one benchmark: the difference in the claim's direction, its interval, and its adjusted p-value."""
+    """A claim on one benchmark: the difference in the claim's direction, its interval, and its adjusted p-value.
+
+    If the two sides answer different questions, ``readings`` names these, and there are no figures.
+    """
+
+    readings: str = ""
 
     @property
     def verdict(self) -> Verdict:
         """``YES`` or ``NO`` if p < 0.05; ``PERHAPS`` or ``PERHAPS_NOT`` if only the interval excludes zero."""
+        if self.readings:
+            return NOT_COMPARABLE
         if not self.is_clear:
             return OPEN
         ahead, behind = (PERHAPS, PERHAPS_NOT) if self.p >= 0.05 else (YES, NO)
@@ -83,11 +91,12 @@ class Finding(Estimate):
 
     @property
     def figures(self) -> str:
-        """Value and interval."""
-        return f"{self.value:+z.1f} [{self.low:z.1f}, {self.high:z.1f}]"  # z: no "-0.0"
+        """Value and interval, or the two readings."""
+        return self.readings or f"{self.value:+z.1f} [{self.low:z.1f}, {self.high:z.1f}]"  # z: no "-0.0"
 
     def __str__(self) -> str:
-        return f"{self.verdict.word}: {self.figures}, p {'< 0.001' if self.p < 0.001 else f'= {self.p:.3f}'}"
+        p = "" if self.readings else f", p {'< 0.001' if self.p < 0.001 else f'= {self.p:.3f}'}"
+        return f"{self.verdict.word}: {self.figures}{p}"
 
     def cell(self) -> Sourced:
         """The finding in words with the origin of its figures."""
@@ -97,35 +106,7 @@ class Finding(Estimate):
     def reversed(self) -> Finding:
         """The finding that the other side is ahead."""
         value, low, high = (with_origin(-each, origin_of(each)) for each in (self.value, self.high, self.low))
-        return Finding(value, low, high, self.p)
-
-
-@dataclass(frozen=True)
-class Incomparable(Finding):
-    """A claim whose two sides answer different questions: it has readings in place of figures."""
-
-    readings: str = ""
-
-    @property
-    def verdict(self) -> Verdict:
-        """``NOT_COMPARABLE``."""
-        return NOT_COMPARABLE
-
-    @property
-    def figures(self) -> str:
-        """The two readings."""
-        return self.readings
-
-    def __str__(self) -> str:
-        return f"{self.verdict.word}: {self.readings}"
-
-    def cell(self) -> Sourced:
-        """The reason, which has no figure."""
-        return Sourced(str(self), None)
-
-    def reversed(self) -> Finding:
-        """The same claim about the other side."""
-        return replace(self, readings=" against ".join(self.readings.split(" against ")[::-1]))
+        return Finding(value, low, high, self.p, " against ".join(self.readings.split(" against ")[::-1]))
 
 
 Findings = Mapping[str, Mapping[str, Finding]]
@@ -138,7 +119,7 @@ def adjusted_findings(compared: Sequence[Comparison]) -> list[Finding]:
     return [
         Finding(found.value, found.low, found.high, next(ps))
         if (found := one.difference)
-        else Incomparable(nan, nan, nan, nan, one.reading)
+        else Finding(nan, nan, nan, nan, one.reading)
         for one in compared
     ]
 
@@ -177,11 +158,7 @@ def claims_as_published(evidence: Evidence) -> list[Block]:
     """The claims about variants and mixes again, under the published decision rules."""
     found = findings(evidence, evidence.compared_as_published)
     titles = [bench.title for bench in BENCHMARKS if any(bench.title in tests for tests in found.values())]
-    caption = (
-        "The same claims under the published decision rules, which the paper's figures follow (docs/fidelity.md). On "
-        "PRMBench the published prompt differs from the training prompt, which a small model may not understand. The "
-        "p-values are adjusted over the comparisons of this table."
-    )
+    caption = TEXTS["captions"]["claims_as_published"]
     return [_claims_table(caption, found, titles)] if found else []
 
 
@@ -198,17 +175,8 @@ def cell_of(finding: Finding | None) -> str:
 def _about_seeds(compared: Sequence[Comparison]) -> list[str]:
     """A sentence on the intervals of systems with a single seed."""
     counts = {count for one in compared for count in one.seeds}
-    if counts == {1}:
-        return [
-            "Every system has a single seed, so the intervals cover the choice of problems but not the training. "
-            "Another seed would move the figures by an unknown amount. The profile seeds measures it for tiny models."
-        ]
-    if 1 in counts:
-        return [
-            "Seed-to-seed variance cannot be measured on a system with a single seed. For such systems we assume the "
-            "pooled variance of the systems with several seeds, which widens their intervals."
-        ]
-    return []
+    key = "single_seeds" if counts == {1} else "some_single_seeds" if 1 in counts else ""
+    return [TEXTS["captions"][key]] if key else []
 
 
 def hypothesis(found: Findings) -> list[str]:
@@ -353,10 +321,7 @@ def _lead_table(evidence: Evidence, by_set: Findings) -> list[Block]:
         (_SETS.get(name, name), *figures([level]), *(cell_of(by_set[name].get(rival)) for rival in rivals))
         for name, level in sorted(levels.items(), key=lambda item: item[1])
     ]
-    caption = (
-        "Guided search by PathFinder-PRM compared with its rivals on each set, the policy's hardest set first. The p "
-        "is adjusted over all cells of this table."
-    )
+    caption = TEXTS["captions"]["search_leads"]
     headers = ("set", "pass@1", *(f"lead over {_RIVALS[rival]}" for rival in rivals))
     return [Table(caption, headers, rows)] if rows else []
 

@@ -164,10 +164,7 @@ def gather(
         return None
     keys = found[0][1].keys
     same = {seed: run for seed, run in found if run.keys == keys}
-    rows = [
-        replicate(len(keys), run.statistic, report.bootstrap_samples, report.confidence, report.seed, run.strata)
-        for run in same.values()
-    ]
+    rows = [replicate(len(keys), run.statistic, report, run.strata) for run in same.values()]
     names = dict.fromkeys(name for seed in same for name in (files or {}).get(seed, ()))
     return System(keys, tuple(same) if is_trained else (), np.stack(rows), tuple(names), reading)
 

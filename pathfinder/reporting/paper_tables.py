@@ -80,8 +80,8 @@ def _views(metrics: Measured) -> list[tuple[str, Measured, bool]]:
     Where a benchmark's evaluator uses a PRM in another way than its authors, the paper's figures are the evaluator's.
     """
     rules = metrics.rules
-    if official := as_published(metrics):
-        return [(AS_PUBLISHED, official, True), (REPAIRED, repaired(metrics), False)]
+    if official := metrics.official:
+        return [(AS_PUBLISHED, official, True), (REPAIRED, metrics.by_default_rule, False)]
     if "benchmark" in rules:
         return [(PUBLISHED_RULES[rule], rules[rule], rule == "benchmark") for rule in ("benchmark", "authors")]
     return [("", metrics, True)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -25,24 +26,10 @@ from pathfinder.training.metrics import LOG, LogRow, Train
 Form = TypeVar("Form")
 View = Callable[[Measured], Measured | None]
 """Takes the figures of one decision rule from a system's metrics."""
-
-
-def main_rule(metrics: Measured) -> Measured:
-    """The figures of the rule that the stage's preset selects."""
-    return metrics
-
-
-def as_published(metrics: Measured) -> Measured | None:
-    """The figures of the published decision rule, in the published evaluator's arithmetic.
-
-    The paper's figures of its own models are of this kind.
-    """
-    return metrics.official
-
-
-def repaired(metrics: Measured) -> Measured:
-    """The figures of our default rule and grading, whichever rule the preset selects."""
-    return metrics.by_default_rule
+as_published: View = attrgetter("official")
+"""The figures of the published rule in the published evaluator's arithmetic, as the paper's figures of its models."""
+repaired: View = attrgetter("by_default_rule")
+"""The figures of our default rule and grading, whichever rule the preset selects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +74,10 @@ class Results:
         """The runs of each system, in the profile's order."""
         return list(systems(self.runs).values())
 
-    def read(self, benchmark: Benchmark, view: View) -> dict[str, Measured]:
-        """The figures that ``view`` takes from each run's metrics, by run; runs without them are left out."""
+    def read(self, benchmark: Benchmark, view: View | None) -> dict[str, Measured]:
+        """The figures that ``view`` takes from each run's metrics, or its main ones; runs without any are left out."""
         files = self.benchmarks[benchmark].items()
-        return {name: found for name, metrics in files if (found := view(metrics)) is not None}
+        return {name: found for name, metrics in files if (found := view(metrics) if view else metrics) is not None}
 
     @property
     def official(self) -> list[Benchmark]:

@@ -29,10 +29,7 @@ def headline(results: Results, lines: Sequence[Line]) -> Table:
     rows = [
         (("baseline: " if line.is_baseline else "") + line.label, *map(cells.printed, line.cells)) for line in lines
     ]
-    caption = (
-        "Scores in percent with 95 % intervals in brackets. The intervals cover the choice of problems and, if any "
-        "system has several seeds, the choice of seeds. The baselines follow our systems."
-    )
+    caption = TEXTS["captions"]["results"]
     caption += "".join(_read_by(results, bench) for bench in names.BENCHMARKS)
     if results.official:
         caption += f" Our systems follow the published rules in {', '.join(b.title for b in results.official)}."
@@ -160,9 +157,7 @@ def _processbench_details(results: Results) -> list[Block]:
     systems = cells.measured(results, PROCESSBENCH)
     parts = [f"{name}, {kind}" for name in paper.PROCESSBENCH.headings[:-1] for kind in ("error", "correct")]
     rows = [(label(members), *cells.figures(_accuracies(members, found))) for members in systems]
-    caption = (
-        "Percent of incorrect solutions whose first error was found, and of correct solutions without a flagged step."
-    )
+    caption = TEXTS["captions"]["accuracies"]
     blocks = cells.folded("Error and correct accuracy", caption, ("system", *parts), rows)
     generators = next(filter(None, (metrics.generators for metrics in found.values())), {})
     rows = [
@@ -224,10 +219,7 @@ def _prmbench_details(results: Results) -> list[Block]:
         if known := [found for run in members if (found := results.prmbench[run.name].details) is not None]:
             shares = [cells.mean(found.total.get(key) for found in known) for key in TEXTS["auxiliary"]]
             rows.append((label(members), *cells.figures(map(in_percent, shares))))
-    caption = (
-        "Percent, by the main reading: accuracy on kinds of steps, precision and recall of both classes of steps, and "
-        "the similarity of the verdicts on a modified solution and on its correct counterpart."
-    )
+    caption = TEXTS["captions"]["auxiliary"]
     headers = ("system", *TEXTS["auxiliary"].values())
     blocks = cells.folded("Auxiliary figures", caption, headers, rows)
     return [*blocks, *_too_long(results, PRMBENCH, "which count as invalid")]
@@ -238,9 +230,6 @@ def _search_details(results: Results) -> list[Block]:
     found = {name: metrics.details for name, metrics in results.search.items()}
     found |= {"whole solutions": results.sample.details if results.sample else None}
     rows = [(name, *cells.figures(details.titled().values(), ",")) for name, details in found.items() if details]
-    caption = (
-        "How the searches ended, and their work. Sequential calls of the policy wait for each other; “one problem at a "
-        "time” counts them without batches over problems."
-    )
+    caption = TEXTS["captions"]["searches"]
     headers = ("run", *Details.headings().values())
     return cells.folded("How the searches went", caption, headers, rows)

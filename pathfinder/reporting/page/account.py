@@ -14,7 +14,7 @@ from pathfinder.pages.page import Block, Figure, Fold, Table, Text
 from pathfinder.pages.svg import line_chart
 from pathfinder.policy.metrics import Details
 from pathfinder.reporting.cells import figures, folded, percent
-from pathfinder.reporting.names import CONTROL, MISSING, NOT_APPLICABLE, name_of
+from pathfinder.reporting.names import CONTROL, MISSING, NOT_APPLICABLE, TEXTS, name_of
 from pathfinder.reporting.origins import in_percent, made, said
 from pathfinder.reporting.page.record_flow import source_name
 from pathfinder.reporting.results import Results
@@ -56,11 +56,7 @@ def overlap(build: Build | None) -> list[Block]:
         removal = said(text, [count for row in removed.values() for count in (row.problems, row.records)])
     else:
         removal = said("No overlap was removed (build.remove_overlap).", [])
-    lead = (
-        "Benchmark items whose problem also occurs in the training data, and steps whose text does. Each item and step "
-        "counts once: as the same if it is equal after normalisation, otherwise as near "
-        "if it shares enough runs of three words (build.near_duplicate_jaccard). "
-    )
+    lead = TEXTS["captions"]["overlap"]
     columns = ("items", "same problem", "near problem", "steps", "same steps", "near steps", "same or near, %")
     found = build.overlap
     whole = [(name, *_overlap_row(bench, bench)) for name, bench in found.items()]
@@ -124,10 +120,7 @@ def training(results: Results) -> list[Block]:
         for label, of in metrics.test_labels.items()
     ]
     label_headers = ("run", "label", "steps", "accuracy", "majority accuracy", "area under ROC")
-    label_caption = (
-        "Labels of held-out problems, predicted at the positions of the loss. Majority accuracy is that of always "
-        "predicting the more frequent value."
-    )
+    label_caption = TEXTS["captions"]["held_out_labels"]
     return [
         _losses("Training loss of each system's first run.", series),
         *_learning(results),
@@ -206,11 +199,7 @@ def truth(metrics: Truth | None) -> list[Block]:
         ("steps kept by the filter", *figures((of.kept for of in found), ",")),
     ]
     rows += [(f"{title}, %", *(percent(of.titled()[title]) for of in found)) for title in Judged.headings().values()]
-    caption = (
-        "The judge on steps that the generated world's oracle can verify, by source and rating, with 95 % intervals "
-        "over problems. Flagging every step has recall 100 and, as precision, the share of incorrect steps. "
-        "A label is correct if both its math and its consistency score are."
-    )
+    caption = TEXTS["captions"]["truth"]
     return [*map(Text, truth_lines(metrics)), Table(caption, ("measure", *map(_group, groups)), rows)]
 
 
@@ -229,10 +218,7 @@ def costs(results: Results) -> list[Block]:
         blocks = [Table("The judge's work. Steps with equal prompts share a call.", ("what", "count"), rows)]
     if work := _work(results):
         blocks.append(Table("The models' work by stage.", ("stage", "work"), work))
-    times = (
-        "Times and memory vary between executions, so this page leaves them out. The file .pathfinder/stages.html in "
-        "the run's folder lists them for every stage's latest execution there."
-    )
+    times = TEXTS["captions"]["times"]
     return [*blocks, Text(times)]
 
 

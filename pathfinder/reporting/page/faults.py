@@ -118,12 +118,7 @@ def false_alarm_table(evidence: Evidence) -> list[Block]:
             share = NOT_APPLICABLE if found.share is None else f"{found.share:.1f}"
             texts = (share, f"{found.idle:,} of {found.of_idle:,}", f"{found.clean:,} of {found.of_clean:,}")
             rows.append((f"{name}, {reading}", *(Sourced(text, source) for text in texts)))
-    caption = (
-        "False alarms on ProcessBench, by reading: flags on correct steps before the first error, whose truth the "
-        "generated world knows. A step that is correct but not optimal is no error: a flag on it by quality says that "
-        "it does not help. A published PRM with one score is read by its own rule. An LLM judge names only the first "
-        "error, so later steps do not count."
-    )
+    caption = TEXTS["captions"]["false_alarms"]
     headers = ("system and reading", "not optimal, %", "correct but not optimal", "correct and optimal")
     return [Table(caption, headers, rows, measured=frozenset())] if rows else []
 

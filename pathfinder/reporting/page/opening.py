@@ -12,17 +12,13 @@ from pathfinder.pages.picture import LEGEND, picture_of
 from pathfinder.prm.results import ScoredSolution, ScoredStep, typed_step
 from pathfinder.reporting.claims import Findings, chips, hypothesis, listed
 from pathfinder.reporting.evidence import Evidence
-from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH
+from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS
 from pathfinder.reporting.origins import from_files, said
 from pathfinder.reporting.results import Score
 
 _RIVALS = {PROCESSBENCH: ("chance", "chance"), PRMBENCH: ("chance", "chance")}
 _RIVALS |= {SEARCH: ("search with a random pick", "a random pick")}
 _MOST_STEPS = 6
-_INTRODUCTION = (
-    "A process reward model (PRM) judges each step of a mathematical solution. PathFinder-PRM first predicts whether a "
-    "step has a math error or a consistency error, and then whether it is correct."
-)
 Gates = Mapping[str, Mapping[str, Any] | None]
 
 
@@ -30,7 +26,7 @@ def opening(evidence: Evidence, found: Findings, gates: Gates) -> list[Block]:
     """An introduction, the answer, the verdicts and the picture; each is left out if nothing was measured for it."""
     sentence = [*_scores(evidence), *hypothesis(found)]
     if sentence:
-        sentence.insert(0, _INTRODUCTION)
+        sentence.insert(0, TEXTS["captions"]["introduction"])
     return [*map(Text, sentence), *_chips(found, gates), *_picture(evidence)]
 
 

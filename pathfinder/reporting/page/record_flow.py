@@ -14,23 +14,12 @@ from pathfinder.data.metrics import Build
 from pathfinder.pages.page import Block, Figure, Table, Text
 from pathfinder.pages.svg import Station, flow_chart
 from pathfinder.reporting.cells import figures
-from pathfinder.reporting.names import MISSING
+from pathfinder.reporting.names import MISSING, TEXTS
 from pathfinder.reporting.origins import SUM, made, said
 from pathfinder.reporting.results import Results
 
 _NAMES = {"prm800k": "PRM800K", "rlhflow_mistral": "RLHFlow-Mistral", "math_shepherd": "Math-Shepherd"}
 _SAMPLES = 2  # a record is two samples of the published training: first labels masked, then correctness
-_MEANINGS = {
-    "not_sampled": "only the judge could label it, and the profile asks the judge about a sample",
-    "unrated": "the source has no rating",
-    "disagrees": "the judge contradicted the rating on every attempt",
-    "unparsed": "no answer of the judge could be read",
-    "overlap": "a benchmark has the problem",
-    "excluded": "the list of exclusions names it",
-    "mix": "not chosen for the largest mix of sources",
-    "limit": "not chosen within the profile's limit of records",
-}
-"""The reasons that a reader meets most, in the order of the stages."""
 
 
 def source_name(source: str) -> str:
@@ -62,7 +51,7 @@ def accounting(results: Results) -> list[Block]:
     blocks.append(Figure(flow_chart(flow), text, "Records by source, upstream to training."))
     blocks.append(_table(stages))
     met = {reason for stage in present.values() for reason in stage.dropped}
-    if known := [f"{reason}: {meaning}" for reason, meaning in _MEANINGS.items() if reason in met]:
+    if known := [f"{reason}: {meaning}" for reason, meaning in TEXTS["drop_reasons"].items() if reason in met]:
         blocks.append(Text(f"Reasons. {'; '.join(known)}."))
     if results.build is not None:
         blocks.append(_split(results.build))

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from extras.why.why import PLAUSIBLE
 from ground.io import read_json
 from pathfinder.benchmarks.bootstrap import mean_interval
+from pathfinder.core.params import Report
 
 _Numbers = npt.NDArray[np.float64]
 _DRAWS, _SEED, _CONFIDENCE = 10_000, 0, 0.95
@@ -144,7 +145,7 @@ def _share(values: _Numbers) -> dict[str, Any]:
 
 def _interval(values: _Numbers) -> list[float]:
     """The bootstrap interval of the mean over decisions."""
-    return list(mean_interval(values.tolist(), _DRAWS, _CONFIDENCE, _SEED))
+    return mean_interval(values.tolist(), Report(bootstrap_samples=_DRAWS, seed=_SEED))
 
 
 def _factor(own: _Numbers, random: _Numbers) -> dict[str, Any]:
