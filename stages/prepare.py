@@ -11,17 +11,16 @@ docs/data.md compares the two presets. With ``--part``, only that part of the wo
 from __future__ import annotations
 
 from collections import defaultdict
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
-import polars as pl
+import pyarrow
 
 from evidence.record.stage import stage
 from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import load_params
 from pathfinder.core.parts import Part
-from pathfinder.core.tables import table_writer
+from pathfinder.core.tables import table_writers
 from pathfinder.data.conversion import READERS, SCHEMAS, Counts, convert_source, open_source, repeat_figures
 from pathfinder.data.converted_parts import FinishedBatches, conversion_parts, write_part
 from pathfinder.data.metrics import Prepare
@@ -45,14 +44,8 @@ def main(*, part: Annotated[str, "do only this part of the work, for example 2/3
         return
     finished = FinishedBatches(parts.collect(), preset)
     counts: defaultdict[str, Counts] = defaultdict(Counts)
-    keys: list[pl.DataFrame] = []
-    with ExitStack() as stack:
-        tables = {
-            name: stack.enter_context(
-                table_writer(STEPS_FOLDER / f"{name}.parquet", schema, KEPT if name == "quarantine" else None)
-            )
-            for name, schema in SCHEMAS.items()
-        }
+    keys: list[pyarrow.Table] = []
+    with table_writers(STEPS_FOLDER, SCHEMAS, {"quarantine": KEPT}) as tables:
         for source in sources:
             for name, found in convert_source(source, params.prepare, tables, keys, finished.work).items():
                 counts[name] += found

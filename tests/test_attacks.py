@@ -263,10 +263,10 @@ def test_a_parquet_file_that_fills_the_memory_is_refused(tmp_path: Path) -> None
     pyarrow.parquet.write_table(pyarrow.table({"a": texts}), path, compression="zstd", store_schema=False)
     assert path.stat().st_size < 4_000
     code = (
-        "import resource, sys; from pathlib import Path; from pathfinder.data.upstream import Lines\n"
+        "import resource, sys; from pathlib import Path; from pathfinder.data.upstream import read_lines\n"
         "now = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (now + 2**29,) * 2)\n"
-        "try: list(Lines(Path(sys.argv[1])))\n"
+        "try: list(read_lines(Path(sys.argv[1])))\n"
         "except Exception as error: print(type(error).__name__, error)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60, cwd=ROOT)

@@ -15,7 +15,7 @@ from pathfinder.core.labels import HUMAN
 from pathfinder.core.records import problem_id, trajectory_id
 from pathfinder.data.monte_carlo import read_monte_carlo
 from pathfinder.data.prm800k import read_prm800k
-from pathfinder.data.upstream import Lines, Rated, Reading, UnreadableError, data_files, decoded
+from pathfinder.data.upstream import Rated, Reading, UnreadableError, data_files, decoded, read_lines
 
 NOT_YET = "not yet"
 ARTIFACTS = Path("artifacts")
@@ -75,7 +75,7 @@ def upstream_line(identity: Identity, trajectory: dict[str, Any] | None) -> tupl
     path = _raw_file(identity, trajectory)
     if path is None:
         return f"{NOT_YET}: no file below {ARTIFACTS}/raw has a sha256 that begins with {identity.sha}", None
-    raw = next((value for number, value in Lines(path) if number == identity.line), None)
+    raw = next((value for number, value, _ in read_lines(path) if number == identity.line), None)
     place = {"file": path.as_posix(), "sha256": sha256_file(path), "line": identity.line}
     if raw is None:
         return place | {"raw": "the file has no such line"}, None

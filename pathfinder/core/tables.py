@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,18 @@ def table_writer(path: Path, schema: dict[str, Any], kept: Path | None = None) -
                 with atomic_file(kept) as lines:
                     pl.scan_parquet(temporary).sink_ndjson(lines)
             raise
+
+
+@contextmanager
+def table_writers(
+    folder: Path, schemas: Mapping[str, dict[str, Any]], kept: Mapping[str, Path] | None = None
+) -> Iterator[dict[str, TableWriter]]:
+    """Yield a ``table_writer`` for each name of ``schemas``, with its path in ``kept`` if there is one."""
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(table_writer(folder / f"{name}.parquet", schema, (kept or {}).get(name)))
+            for name, schema in schemas.items()
+        }
 
 
 def arrow_table(schema: dict[str, Any], rows: list[tuple[Any, ...]]) -> pyarrow.Table:

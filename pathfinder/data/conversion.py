@@ -50,6 +50,8 @@ READERS: dict[str, tuple[Callable[[Any, Preset], Reading], str]] = {
 """Per folder, the reader of its lines, and the source that an unreadable line is counted for."""
 SCHEMAS = {"trajectories": TRAJECTORIES, "steps": STEPS, "quarantine": QUARANTINE, "lines": LINES, "dropped": DROPS}
 KEYS: dict[str, Any] = {"key": pl.UInt64(), "rating": pl.Int8()}
+OF_BATCH = {**SCHEMAS, "keys": KEYS}
+"""The tables of a batch: the stage's, and the keys of its records, which only count repeats."""
 _IN_PROCESS_BYTES = 32_000_000  # smaller folders are converted before worker processes would have started
 Rows = list[tuple[Any, ...]]
 
@@ -86,9 +88,9 @@ class Counts:
         return Counts(*(getattr(self, item.name) + getattr(other, item.name) for item in fields(self)))
 
 
-def repeat_figures(keys: Iterable[pl.DataFrame]) -> dict[str, Any]:
+def repeat_figures(keys: Iterable[pyarrow.Table]) -> dict[str, Any]:
     """The records that repeat an earlier one (problem, prefix and step), and the steps with different ratings."""
-    frame = pl.concat([pl.DataFrame(schema=KEYS), *keys])
+    frame = pl.DataFrame(pyarrow.concat_tables([arrow_table(KEYS, []), *keys]))
     ratings = frame.drop_nulls("rating").group_by("key").agg(pl.col("rating").n_unique())
     conflicts = ratings.filter(pl.col("rating") > 1)
     return {"exact_repeats": len(frame) - frame["key"].n_unique(), "conflicting_ratings": len(conflicts)}
@@ -119,21 +121,19 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """The result of a batch: rows by table, counts by source, keys of its records, and its bytes of the file."""
+    """The result of a batch: rows by table (``OF_BATCH``), counts by source, and its bytes of the file."""
 
     number: int
     tables: dict[str, pyarrow.Table]
     counts: dict[str, Counts]
-    keys: pl.DataFrame
     bytes: int
 
 
 def convert_batch(batch: Batch) -> Converted:
     """Convert lines to rows; a line that raises ``UnreadableError`` is quarantined."""
     read, default_source = READERS[batch.folder]
-    rows: dict[str, Rows] = {name: [] for name in SCHEMAS}
+    rows: dict[str, Rows] = {name: [] for name in OF_BATCH}
     counts: defaultdict[str, Counts] = defaultdict(Counts)
-    keys: list[tuple[int, int | None]] = []
     for line, raw in batch.lines:
         value = raw
         try:
@@ -149,9 +149,9 @@ def convert_batch(batch: Batch) -> Converted:
             of_line = (content_id(value), reading.source, batch.file, line, reading.rater, len(reading.records), None)
             rows["lines"].append((identity, *of_line))
             counts[reading.source] += _add_rows(reading, identity, batch, line, rows)
-            keys.extend(_record_keys(reading))
-    tables = {name: arrow_table(schema, rows[name]) for name, schema in SCHEMAS.items()}
-    return Converted(batch.number, tables, dict(counts), pl.DataFrame(keys, schema=KEYS, orient="row"), batch.bytes)
+            rows["keys"].extend(_record_keys(reading))
+    tables = {name: arrow_table(schema, rows[name]) for name, schema in OF_BATCH.items()}
+    return Converted(batch.number, tables, dict(counts), batch.bytes)
 
 
 def _add_rows(reading: Reading, trajectory: str, batch: Batch, line: int, rows: Mapping[str, Rows]) -> Counts:
@@ -215,7 +215,7 @@ Workers = Callable[[Iterable[Batch | Finished]], Iterator[Converted]]
 
 
 def convert_source(
-    source: Source, settings: Prepare, tables: Mapping[str, TableWriter], keys: list[pl.DataFrame], work: Work
+    source: Source, settings: Prepare, tables: Mapping[str, TableWriter], keys: list[pyarrow.Table], work: Work
 ) -> dict[str, Counts]:
     """Convert every file of ``source``; returns the counts by source.
 
@@ -227,11 +227,11 @@ def convert_source(
         for file in source.digests:
             left = file.stat().st_size
             for converted in convert(work(source, file)):
-                for table, rows in converted.tables.items():
-                    tables[table].add_table(rows)
+                for name, table in tables.items():
+                    table.add_table(converted.tables[name])
                 for name, found in converted.counts.items():
                     counts[name] += found
-                keys.append(converted.keys)
+                keys.append(converted.tables["keys"])
                 progress.advance(converted.bytes)
                 left -= converted.bytes
             progress.advance(left)

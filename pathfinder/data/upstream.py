@@ -120,21 +120,20 @@ def data_files(folder: Path) -> list[Path]:
 
 
 def read_batches(path: Path) -> Iterator[tuple[list[tuple[int, Any]], int]]:
-    """``Lines`` in lists of about a megabyte, each with the bytes of the file that were read for it.
+    """The records of ``read_lines`` in lists of about a megabyte, each with the bytes of the file read for it.
 
     Only the file determines where a list ends.
     """
-    lines = Lines(path)
     batch: list[tuple[int, Any]] = []
-    weight = before = 0
-    for line, value in lines:
+    weight = before = done = 0
+    for line, value, done in read_lines(path):
         batch.append((line, value))
         weight += len(value) if isinstance(value, bytes) else _CHUNK // 256
         if weight >= _CHUNK:
-            yield batch, lines.done - before
-            batch, weight, before = [], 0, lines.done
+            yield batch, done - before
+            batch, weight, before = [], 0, done
     if batch:
-        yield batch, lines.done - before
+        yield batch, done - before
 
 
 def decoded(value: Any) -> Any:
@@ -145,44 +144,35 @@ def decoded(value: Any) -> Any:
         raise UnreadableError("not_json", str(error)) from error
 
 
-class Lines:
-    """The records of a file as ``(line from 1, value)``, for ``decoded`` to parse: a ``.jsonl`` line is still text.
+def read_lines(path: Path) -> Iterator[tuple[int, Any, int]]:
+    """The records of a file as ``(line from 1, value, bytes of the file read so far)``.
 
-    In a JSON list or a Parquet file the line is the position. While they are read, ``done`` is how many bytes of the
-    file are behind: compressed bytes of a ``.gz`` file; of a Parquet file its size in proportion to the rows.
-    Iteration raises ``DataError`` if the file is truncated or damaged.
+    ``decoded`` parses a value, because a ``.jsonl`` line is still text. In a JSON list or a Parquet file the line is
+    the position. The bytes are compressed bytes of a ``.gz`` file; of a Parquet file, its size in proportion to the
+    rows. Raises ``DataError`` if the file is truncated or damaged.
     """
+    try:
+        yield from _rows(path) if path.suffix == ".parquet" else _items(path)
+    except (EOFError, zlib.error, OSError, UnicodeDecodeError, MemoryError, pyarrow.ArrowException) as error:
+        remedy = "it needs more memory" if isinstance(error, MemoryError) else "fetch the file again"
+        raise DataError(f"{path}: cannot be read to its end ({error}); {remedy}") from error
 
-    def __init__(self, path: Path) -> None:
-        self.done = 0
-        self._path = path
 
-    def __iter__(self) -> Iterator[tuple[int, Any]]:
-        path = self._path
-        try:
-            yield from self._rows() if path.suffix == ".parquet" else self._items()
-        except (EOFError, zlib.error, OSError, UnicodeDecodeError, MemoryError, pyarrow.ArrowException) as error:
-            remedy = "it needs more memory" if isinstance(error, MemoryError) else "fetch the file again"
-            raise DataError(f"{path}: cannot be read to its end ({error}); {remedy}") from error
+def _rows(path: Path) -> Iterator[tuple[int, Any, int]]:
+    size = path.stat().st_size
+    with pyarrow.parquet.ParquetFile(path) as file:
+        rows = (row for batch in file.iter_batches(batch_size=1024) for row in batch.to_pylist())
+        for line, row in enumerate(rows, start=1):
+            yield line, row, size * line // file.metadata.num_rows
 
-    def _rows(self) -> Iterator[tuple[int, Any]]:
-        size = self._path.stat().st_size
-        with pyarrow.parquet.ParquetFile(self._path) as file:
-            rows = (row for batch in file.iter_batches(batch_size=1024) for row in batch.to_pylist())
-            for line, row in enumerate(rows, start=1):
-                self.done = size * line // file.metadata.num_rows
-                yield line, row
 
-    def _items(self) -> Iterator[tuple[int, Any]]:
-        with open_bytes(self._path) as handle:
-            compressed: IO[bytes] = getattr(handle, "fileobj", handle)
-            if self._path.name.endswith((".json", ".json.gz")):
-                items: Iterator[tuple[int, Any]] = enumerate(_JsonStream(self._path, handle).items(), start=1)
-            else:
-                items = lines_of(handle, str(self._path))
-            for item in items:
-                self.done = compressed.tell()
-                yield item
+def _items(path: Path) -> Iterator[tuple[int, Any, int]]:
+    with open_bytes(path) as handle:
+        compressed: IO[bytes] = getattr(handle, "fileobj", handle)
+        is_list = path.name.endswith((".json", ".json.gz"))
+        listed = enumerate(_JsonStream(path, handle).items(), start=1) if is_list else lines_of(handle, str(path))
+        for line, value in listed:
+            yield line, value, compressed.tell()
 
 
 class _JsonStream:

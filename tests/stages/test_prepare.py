@@ -244,7 +244,7 @@ def test_missing_damaged_and_foreign_parts_are_converted_again(
     path.write_bytes(content)
     (other,) = folder.glob("*-3-of-4")
     other.rename(folder / second.name.replace("2-of-4", "3-of-4"))
-    damaged = second / "steps.arrow"
+    damaged = second / "steps.parquet"
     damaged.write_bytes(damaged.read_bytes()[:-1])
     main()
     assert made() == whole
@@ -257,7 +257,7 @@ def test_missing_damaged_and_foreign_parts_are_converted_again(
 def test_a_killed_part_leaves_nothing_and_the_stage_does_its_work(whole: dict[str, bytes]) -> None:
     command = "import os, signal, pathfinder.data.converted_parts as parts, stages.prepare as prepare\n"
     command += "import pathfinder.data.upstream as upstream; upstream._CHUNK = 3000\n"
-    command += "parts._Writer.add = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+    command += "parts._add = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
     command += "prepare.main(['--part', '2/3'])"
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     killed = subprocess.run([sys.executable, "-c", command], env=environment, check=False)
