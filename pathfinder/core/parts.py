@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -54,14 +55,11 @@ class Parts:
 
     def __init__(self, stage: str, identity: Callable[[], dict[str, Any]]) -> None:
         self.stage, self._describe = stage, identity
-        self._identity: dict[str, Any] | None = None
 
-    @property
+    @cached_property
     def identity(self) -> dict[str, Any]:
         """Everything that determines the content of a part except for its number."""
-        if self._identity is None:
-            self._identity = {"stage": self.stage, "inputs": self._describe(), "code": code_digest(self.stage)}
-        return self._identity
+        return {"stage": self.stage, "inputs": self._describe(), "code": code_digest(self.stage)}
 
     def folder(self, part: Part) -> Path:
         """The folder of a part with this identity."""
@@ -80,12 +78,13 @@ class Parts:
         A part that is damaged or has different inputs is not used; a line on standard error gives the reason.
         """
         sound: dict[int, dict[Part, Path]] = {}
-        for part, path in self._stored():
+        stored, others = self._stored()
+        for part, path in stored:
             if problem := self._problem(path, part):
                 print(f"{path}: not used: {problem}; its work is done again", file=sys.stderr, flush=True)
             else:
                 sound.setdefault(part.count, {})[part] = path
-        if others := self._of_other_identity():
+        if others:
             print(f"{self.stage}: parts of other inputs or code, not used: {others}", file=sys.stderr, flush=True)
         if not sound:
             return {}
@@ -97,26 +96,18 @@ class Parts:
 
     def clear(self) -> None:
         """Delete the parts with this identity: the outputs of the stage replace them."""
-        for _, path in self._stored():
+        for _, path in self._stored()[0]:
             shutil.rmtree(path)
 
-    def _of_other_identity(self) -> int:
-        """The number of stored parts with a different identity."""
-        every = [path.name for path in (PARTS / self.stage).glob("[!.]*") if path.is_dir()]
-        start = self._start() if every else ""  # without parts, no digest is computed
-        return sum(not name.startswith(start) for name in every)
-
-    def _start(self) -> str:
-        """The beginning of the names of the parts with this identity."""
-        return self.folder(Part(1, 1)).name.removesuffix("1-of-1")
-
-    def _stored(self) -> list[tuple[Part, Path]]:
-        """The folders that have the names of parts with this identity."""
-        if not (PARTS / self.stage).is_dir():  # then no digest is computed
-            return []
-        start = self._start()
-        names = ((path.name.removeprefix(start), path) for path in (PARTS / self.stage).glob(f"{start}*"))
-        return sorted((Part.parse(name), path) for name, path in names if _PART.fullmatch(name) and path.is_dir())
+    def _stored(self) -> tuple[list[tuple[Part, Path]], int]:
+        """The folders that have the names of parts with this identity, and the number of others."""
+        every = [path for path in (PARTS / self.stage).glob("[!.]*") if path.is_dir()]
+        if not every:  # then no digest is computed
+            return [], 0
+        start = self.folder(Part(1, 1)).name.removesuffix("1-of-1")
+        mine = {path.name.removeprefix(start): path for path in every if path.name.startswith(start)}
+        found = [(Part.parse(name), path) for name, path in mine.items() if _PART.fullmatch(name)]
+        return sorted(found), len(every) - len(mine)
 
     def _problem(self, path: Path, part: Part) -> str | None:
         """The reason why a part cannot be used."""
