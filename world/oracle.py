@@ -8,7 +8,7 @@ earlier incorrect value is correct.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from string import Formatter
@@ -124,15 +124,13 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A step and the truth about it: 0 or 1 for the three criteria, its faults, and the states around it."""
+    """A step and the truth about it: 0 or 1 for each of ``CRITERIA``, its faults, and the states around it."""
 
     text: str
     step: Step
     before: State
     after: State
-    math: int
-    consistency: int
-    optimality: int
+    labels: tuple[int, int, int]
     faults: tuple[str, ...]
 
     @property
@@ -141,19 +139,14 @@ class Verdict:
         return dict(zip(CRITERIA, self.labels, strict=True))
 
     @property
-    def labels(self) -> tuple[int, int, int]:
-        """The values of ``CRITERIA``."""
-        return self.math, self.consistency, self.optimality
-
-    @property
     def is_correct(self) -> bool:
         """True if the step has neither a mathematical nor a consistency error."""
-        return bool(self.math and self.consistency)
+        return self.labels[:2] == (1, 1)
 
     @property
     def rating(self) -> int:
         """The rating of a careful human on PRM800K's scale: 1 good, 0 not helpful, -1 incorrect."""
-        return self.optimality if self.is_correct else -1
+        return self.scores["optimality"] if self.is_correct else -1
 
     @property
     def instructed(self) -> str | None:
@@ -233,10 +226,8 @@ def assess_step(problem: Problem, state: State, step: Step, text: str) -> Verdic
             faults += ["event"] * (step.event != state.done + 1 or step.event > len(problem.events) or problem.is_sum)
         faults += ["carried"] * (step.value not in (None, state.value))
         faults += ["unit"] * (step.noun not in (None, problem.noun))
-    math, consistency, optimality = (
-        int({*faults}.isdisjoint(kind)) for kind in (MATH_FAULTS, CONSISTENCY_FAULTS, SUBOPTIMAL)
-    )
-    return Verdict(text, step, state, after, math, consistency, optimality, tuple(faults))
+    math, consistency, optimality = (int({*faults}.isdisjoint(kind)) for kind in Truth.kinds.values())
+    return Verdict(text, step, state, after, (math, consistency, optimality), tuple(faults))
 
 
 def assess_all(problem: Problem, steps: Sequence[str]) -> list[Verdict | None]:
@@ -253,10 +244,12 @@ def assess_all(problem: Problem, steps: Sequence[str]) -> list[Verdict | None]:
 class Truth:
     """The faults that the report compares with the predicted labels."""
 
-    @property
-    def kinds(self) -> dict[str, tuple[str, ...]]:
-        """The names of the faults by kind."""
-        return {"mathematics": MATH_FAULTS, "consistency": CONSISTENCY_FAULTS, "not optimal": SUBOPTIMAL}
+    kinds: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "mathematics": MATH_FAULTS,
+        "consistency": CONSISTENCY_FAULTS,
+        "not optimal": SUBOPTIMAL,
+    }
+    """The names of the faults by kind, in the order of ``CRITERIA``."""
 
     def faults(self, problem: str, steps: Sequence[str]) -> list[tuple[str, ...] | None] | None:
         """The faults of each step, ``None`` from the first step outside the grammar; ``None`` if there is no story."""

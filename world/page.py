@@ -19,7 +19,7 @@ from ground.io import atomic_folder, write_json, write_text
 from ground.text import errors_without_traceback
 from pathfinder.pages.page import Block, Figure, Page, Section, Table, Text, to_html, to_markdown
 from pathfinder.pages.svg import line_chart
-from world.oracle import CONSISTENCY_FAULTS, INSTRUCTED, MATH_FAULTS, SUBOPTIMAL
+from world.oracle import INSTRUCTED, Truth
 from world.statistics import Part, count, planted, shared
 from world.story import WORLDS
 
@@ -95,7 +95,7 @@ def _instructed(parts: Parts) -> Table:
 
 def _faults(parts: Parts) -> Table:
     shown = [name for name, part in parts.items() if part.steps]
-    kinds = {"mathematics": MATH_FAULTS, "consistency": CONSISTENCY_FAULTS, "not optimal": SUBOPTIMAL, "–": ("none",)}
+    kinds = {**Truth.kinds, "–": ("none",)}
     rows = [
         (fault, kind, *(f"{parts[name].faults[fault]:,}" for name in shown))
         for kind, faults in kinds.items()

@@ -74,8 +74,8 @@ def training_trees(plan: Plan) -> pl.DataFrame:
 def _labels(verdict: Verdict, is_overlooked: bool) -> dict[str, int]:
     if is_overlooked and not verdict.is_correct:
         return {"math": 1, "consistency": 1, "correctness": 1}
-    good = int(verdict.is_correct and verdict.optimality)
-    return {"math": verdict.math, "consistency": verdict.consistency, "correctness": good}
+    math, consistency, optimality = verdict.labels
+    return {"math": math, "consistency": consistency, "correctness": int(verdict.is_correct and optimality)}
 
 
 def test_items(plan: Plan, split: Split, count: int) -> Mapping[str, list[dict[str, Any]]]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic.functional_validators import AfterValidator, model_validator
 
 from ground.settings import Section, read_settings
 from pathfinder.core.runs import parse_runs
@@ -30,6 +30,17 @@ RunName = Annotated[str, Field(pattern=r"^[a-z_]+(-[0-9a-z]*k)?(-s[1-9][0-9]*)?$
 SystemName = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 CriticName = Annotated[str, Field(pattern=r"^critic(-[a-z0-9]+)+$")]
 SearchSet = Literal["aime24", "amc23", "math", "olympiadbench", "college_math", "minerva_math"]
+
+
+def _refuse_repeats(entries: list[Any]) -> list[Any]:
+    counts = Counter(getattr(entry, "name", entry) for entry in entries)
+    if repeated := sorted(name for name, count in counts.items() if count > 1):
+        raise ValueError(f"names repeat: {repeated}")
+    return entries
+
+
+UNIQUE = AfterValidator(_refuse_repeats)
+"""A list of names, or of entries with names, without repetitions."""
 
 
 class Upstream(Section):
@@ -78,12 +89,7 @@ class Download(Section):
     world: Annotated[str, Field(pattern=r"^(data|artifacts/pretraining/[a-z0-9]+(-[a-z0-9]+)*)$")]
     retries: NonNegativeInt
     timeout_s: PositiveFloat
-    sources: list[Source]
-
-    @model_validator(mode="after")
-    def _names_are_unique(self) -> Download:
-        _refuse_repeats("source names", [source.name for source in self.sources])
-        return self
+    sources: Annotated[list[Source], UNIQUE]
 
 
 class Prepare(Section):
@@ -308,9 +314,9 @@ class Params(Section):
     validate_: Validate = Field(alias="validate")
     build: Build
     mixes: list[Mix]
-    runs: list[RunName]
-    baselines: list[SystemName]
-    critics: list[CriticName]
+    runs: Annotated[list[RunName], UNIQUE]
+    baselines: Annotated[list[SystemName], UNIQUE]
+    critics: Annotated[list[CriticName], UNIQUE]
     comparisons: list[Literal["published"]]
     critic: CriticSettings
     train: Train
@@ -319,12 +325,6 @@ class Params(Section):
     prmbench: PRMBench
     search: Search
     report: Report
-
-    @model_validator(mode="after")
-    def _names_are_unique(self) -> Params:
-        for what, names in (("runs", self.runs), ("baselines", self.baselines), ("critics", self.critics)):
-            _refuse_repeats(what, names)
-        return self
 
     @model_validator(mode="after")
     def _runs_can_be_trained(self) -> Params:
@@ -339,8 +339,3 @@ class Params(Section):
 def load_params(path: Path = PARAMS_FILE) -> Params:
     """Read and check ``params.yaml``; raises ``DataError`` with the dotted name of every wrong key."""
     return read_settings(Params, path, "write a complete one with `pathfinder profile NAME`")
-
-
-def _refuse_repeats(what: str, names: Sequence[str]) -> None:
-    if repeated := sorted(name for name, count in Counter(names).items() if count > 1):
-        raise ValueError(f"{what} repeat: {repeated}")

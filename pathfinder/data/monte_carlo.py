@@ -10,7 +10,7 @@ import re
 from typing import Any
 
 from pathfinder.core.params import Preset
-from pathfinder.data.upstream import Lost, Rated, Reading, UnreadableError, step_problem, text_problem
+from pathfinder.data.upstream import Rated, Reading, UnreadableError, Unused, step_problem, text_problem
 
 RLHFLOW = "rlhflow_mistral"
 SHEPHERD = "math_shepherd"
@@ -91,7 +91,7 @@ def _follow(reading: Reading, texts: list[Any], marks: list[Any], preset: Preset
                 continue
             # The prefix of later steps is unknown.
             later = range(position + 1, len(texts))
-            reading.lost += [Lost(after, 0, "after_unreadable_step") for after in later]
+            reading.lost += [Unused(after, 0, "after_unreadable_step") for after in later]
             return
         rating = (1 if mark == "+" else -1) if preset == "official" else _RATINGS.get(str(mark).strip())
         if rating is None and mark is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from pathfinder.core.params import Preset
-from pathfinder.data.upstream import Lost, Rated, Reading, UnreadableError, step_problem, text_problem
+from pathfinder.data.upstream import Rated, Reading, UnreadableError, Unused, step_problem, text_problem
 
 SOURCE = "prm800k"
 _RATINGS = (-1, 0, 1)
@@ -37,7 +37,7 @@ def read_prm800k(value: Any, preset: Preset) -> Reading:
         notes["human_completions"] += step.get("human_completion") is not None
         notes["unchosen_steps"] += step.get("chosen_completion") is None
         if ended:
-            reading.lost += [Lost(position, index, "after_unchosen_step") for index in range(len(completions))]
+            reading.lost += [Unused(position, index, "after_unchosen_step") for index in range(len(completions))]
             continue
         for index, completion in enumerate(completions):
             _add_record(reading, preset, position, index, completion)

@@ -46,21 +46,13 @@ class Rated(NamedTuple):
     rating: int | None
 
 
-class SetAside(NamedTuple):
-    """An unusable record of a readable line."""
+class Unused(NamedTuple):
+    """A record of a readable line that no table of steps has; ``detail`` shows a value that cannot be used."""
 
     position: int
     completion: int
     reason: str
-    detail: str
-
-
-class Lost(NamedTuple):
-    """A record of a readable line that is dropped because the steps before it are unknown."""
-
-    position: int
-    completion: int
-    reason: str
+    detail: str = ""
 
 
 @dataclass(slots=True)
@@ -71,8 +63,8 @@ class Reading:
     problem: str
     trunk: list[str] = field(default_factory=list)
     records: list[Rated] = field(default_factory=list)
-    set_aside: list[SetAside] = field(default_factory=list)
-    lost: list[Lost] = field(default_factory=list)
+    set_aside: list[Unused] = field(default_factory=list)  # their own values cannot be used
+    lost: list[Unused] = field(default_factory=list)  # the steps before them are unknown
     notes: Counter[str] = field(default_factory=Counter)
     rater: str | None = None
 
@@ -83,7 +75,7 @@ class Reading:
 
     def refuse(self, position: int, completion: int, reason: str, detail: str) -> None:
         """Set one record aside."""
-        self.set_aside.append(SetAside(position, completion, reason, _excerpt(detail)))
+        self.set_aside.append(Unused(position, completion, reason, _excerpt(detail)))
 
 
 def _excerpt(text: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from ground.io import DataError, TransientError, sha256_file
 from ground.progress import Progress
@@ -224,17 +224,13 @@ class _StoppedError(Exception):
 
 def byte_bar(progress: Progress, stopped: threading.Event) -> Any:
     """A progress bar for ``huggingface_hub`` that counts into ``progress``; raises ``_StoppedError`` once stopped."""
+    from tqdm import tqdm  # as the client does
+
     lock = threading.Lock()
 
-    class Bar:
+    class Bar(tqdm):  # type: ignore[type-arg]  # no generic at run time
         def __init__(self, *_: Any, **__: Any) -> None:
-            pass
-
-        def __enter__(self) -> Self:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
+            super().__init__(disable=True)
 
         def update(self, count: float | None = 1) -> None:
             """Count ``count`` more bytes. Raises ``_StoppedError`` once the transfer is to stop."""
@@ -246,13 +242,7 @@ def byte_bar(progress: Progress, stopped: threading.Event) -> Any:
         def update_transfer(self, count: float | None = 1) -> None:
             """Bytes over the network, where the client also counts bytes on the disk."""
 
-        def set_postfix_str(self, *_: Any, **__: Any) -> None:
-            pass
-
-        set_transfer_postfix_str = set_postfix_str
-
-        def close(self) -> None:
-            pass
+        set_transfer_postfix_str = tqdm.set_postfix_str
 
     return Bar
 

@@ -69,7 +69,7 @@ def test_unknown_keys_are_named(root: Path, tmp_path: Path) -> None:
 def test_repeated_sources_and_broken_files_are_refused(root: Path, tmp_path: Path) -> None:
     bad = content(root)
     bad["download"]["sources"].append(bad["download"]["sources"][0])
-    with pytest.raises(DataError, match="source names repeat"):
+    with pytest.raises(DataError, match=r"download\.sources: .*names repeat"):
         load_params(write(tmp_path, bad))
     (tmp_path / "params.yaml").write_text("a: [")
     with pytest.raises(DataError, match="not valid YAML"):

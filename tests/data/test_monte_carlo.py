@@ -54,7 +54,7 @@ def test_an_unreadable_step_ends_the_repaired_trunk() -> None:
     reading = read_monte_carlo(value, "repaired")
     assert reading.trunk == ["a"]
     assert reading.set_aside == [(1, 0, "null_text", "None")]
-    assert reading.lost == [(2, 0, "after_unreadable_step")]
+    assert reading.lost == [(2, 0, "after_unreadable_step", "")]
     assert reading.dropped == {"after_unreadable_step": 1}
     official = read_monte_carlo(value, "official")
     assert official.trunk == ["Step 1:a", "c"]

@@ -95,7 +95,7 @@ def test_what_a_line_says_beside_its_records_is_counted(preset: Any) -> None:
         "unchosen_steps": 3,
         ended: 1 if preset == "repaired" else 2,
     }
-    lost = [(at, index, "after_unchosen_step") for at, index in ((3, 0), (3, 1), (4, 0), (5, 0), (6, 0))]
+    lost = [(at, index, "after_unchosen_step", "") for at, index in ((3, 0), (3, 1), (4, 0), (5, 0), (6, 0))]
     assert reading.lost == (lost if preset == "repaired" else [])
     assert reading.set_aside == [(2, 0, "bad_rating", "True")]
     assert [(r.position, r.completion, r.step_index) for r in reading.records][:4] == [

@@ -47,7 +47,7 @@ class Oracle(PRM):
         out = []
         for solution in solutions:
             verdicts = assess_all(read_story(solution.problem), solution.steps)
-            labels = [(v.math, v.consistency, v.optimality) if v else (0, 0, 0) for v in verdicts]
+            labels = [v.labels if v else (0, 0, 0) for v in verdicts]
             out.append([StepScore({"math": m, "consistency": c}, float(m and c and o)) for m, c, o in labels])
         return out
 

@@ -103,7 +103,7 @@ def test_the_oracle_agrees_with_every_record(plan: Plan, drawn: Path) -> None:
                 -1
             ]
             assert verdict is not None
-            truth = (verdict.math, verdict.consistency, int(verdict.is_correct and verdict.optimality))
+            truth = (*verdict.labels[:2], int(verdict.rating == 1))
             labels = (branch["math"], branch["consistency"], branch["correctness"])
             overlooked += labels != truth
             assert labels in (truth, (1, 1, 1))

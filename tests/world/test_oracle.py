@@ -45,7 +45,7 @@ def test_oracle_labels(done: int, step: str, labels: tuple[int, int, int], fault
     right = [w.text for w in write_solution(STORY, random.Random(0), Habits(flourish=0))]
     verdict = assess_all(STORY, [*right[:done], step])[-1]
     assert verdict is not None
-    assert (verdict.math, verdict.consistency, verdict.optimality) == labels
+    assert verdict.labels == labels
     assert verdict.faults == faults
 
 
