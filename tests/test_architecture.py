@@ -52,7 +52,7 @@ FENCE = {
     "pebble": r"pathfinder/benchmarks/grading\.py",
     "datasketch": r"(?!)",
     "ruamel": r"pathfinder/core/commented_yaml\.py",
-    "peft": r"pathfinder/training/adapter\.py",
+    "peft": r"pathfinder/training/network\.py",
     "datasets": r"pathfinder/core/containers\.py",  # reads; the exports are plain Parquet and JSON
     "mlcroissant": r"(?!)",
     "cyclonedx": r"(?!)",  # the formats of other tools are written as plain JSON; tests validate them with these

@@ -1,14 +1,11 @@
 """The GPUs of this machine, each leased to one process at a time.
 
-A card is leased by a lock on a file in a folder of this user in the system's temporary folder. Processes of all clones
-meet there. The lock ends with the last process that inherited it: a killed stage frees its cards once its servers and
-workers have ended too. Containers meet only if they share that folder.
+A card is leased by a lock on a file in this user's folder in the system's temporary folder, where all clones meet. The
+lock ends with the last process that inherited it: a killed stage frees its cards once its servers and workers have
+ended too. A stage or a command leases all its cards at once, so two processes never wait for each other. Inside that
+lease, its parts (a server, workers) call ``lease`` for their share. On a machine without a GPU every lease is empty.
 
-A stage or a command leases all its cards at once, so two processes never wait for each other. Inside that lease, its
-parts (a server, workers) call ``lease`` for their share. On a machine without a GPU every lease is empty.
-
-``PATHFINDER_SIMULATED_CARDS=4`` makes four cards that exist in name only: tests of leases, servers and workers need no
-GPU, and models run on the CPU.
+``PATHFINDER_SIMULATED_CARDS=4`` makes four cards that exist in name only, for tests; models run on the CPU.
 """
 
 from __future__ import annotations

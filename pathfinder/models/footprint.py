@@ -54,7 +54,8 @@ def verdict(stage: str, params: Params, device: Device, shape_of: Shapes | None 
         less = stage_needs(stage, changed, device.kind, shape_of, gpus)
         if _fit(less, device, changed):
             settings = ", ".join(f"{key}: {shown(value)}" for key, value in changes.items())
-            return Verdict(needs, False, f"{settings} needs {_largest(less) / GIB:.1f} GiB", changes)
+            largest = max(need.total for need in less)
+            return Verdict(needs, False, f"{settings} needs {largest / GIB:.1f} GiB", changes)
     elsewhere = ", or another's server (label.engine: openai)" if stage == "label" else ""
     return Verdict(needs, False, f"no setting of this stage fits; use a smaller model or a larger device{elsewhere}")
 
@@ -76,12 +77,6 @@ def shown(value: Any) -> str:
     return '""' if value == "" else f"[{', '.join(value)}]" if isinstance(value, list) else str(value).lower()
 
 
-def cards_of(needs: Sequence[Need], params: Params) -> int:
-    """The cards that a stage takes: the sum over its server and its own processes, unless they share cards."""
-    counts = [need.cards for need in needs]
-    return max(counts) if params.search.shared_card else sum(counts)
-
-
 def _fit(needs: Sequence[Need], device: Device, params: Params) -> bool:
     """Return whether there are enough cards, each server fits into its share, and the rest into what is left."""
     own = max((need.total for need in needs if not need.share), default=0.0)
@@ -89,12 +84,9 @@ def _fit(needs: Sequence[Need], device: Device, params: Params) -> bool:
         return own <= device.memory
     taken = max(need.share for need in needs) * device.total
     servers = all(need.total <= need.share * device.total <= device.memory for need in needs if need.share)
-    left = device.memory - (taken if params.search.shared_card else 0.0)
-    return cards_of(needs, params) <= device.cards and servers and own <= left
-
-
-def _largest(needs: Sequence[Need]) -> float:
-    return max(need.total for need in needs)
+    shared, counts = params.search.shared_card, [need.cards for need in needs]
+    left = device.memory - (taken if shared else 0.0)
+    return (max(counts) if shared else sum(counts)) <= device.cards and servers and own <= left
 
 
 def _changed(section: Any, key: str, value: Any) -> Any:

@@ -160,7 +160,7 @@ def served_need(stage: str, shape: Shape, settings: Vllm, longest: int) -> Need:
     # weights that the server itself quantises are loaded in full first, before the cache exists
     loading = max(0.0, _BYTES[settings.dtype] * shape.parameters / cards - weights - cache)
     parts = {"process": _PROCESS["cuda"], "weights": weights, "cache": cache, "loading": loading}
-    return Need(stage, shape.name, parts, settings.replicas * cards, settings.gpu_memory_utilization)
+    return Need(stage, shape.name, parts, settings.gpus, settings.gpu_memory_utilization)
 
 
 def longest_record(params: Params) -> int:

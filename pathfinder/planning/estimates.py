@@ -7,9 +7,13 @@ plan --gpu`` prints the result with its basis, and docs/paper.md lists the sourc
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
+from ground.settings import read_yaml
 from pathfinder.bench.rows import SIZES
 from pathfinder.core.mixes import share_of
 from pathfinder.core.params import Params, Vllm
@@ -19,7 +23,7 @@ from pathfinder.models.architectures import Shape
 from pathfinder.models.devices import Device
 from pathfinder.models.needs import Shapes, weight_bytes
 from pathfinder.planning.cards import card_of
-from pathfinder.planning.trees import Trees, busy_share, trees_of_mix
+from pathfinder.tree.packing import used_share
 
 LEARN_SHARE, READ_SHARE, WRITE_SHARE = 0.35, 0.40, 0.50
 """Assumed shares of the peak: of the arithmetic in training and scoring, of the bandwidth in generation."""
@@ -39,6 +43,10 @@ ROUNDS, STEP_TOKENS, MARK_TOKENS, SOLUTION_TOKENS = 10, 60, 30, 500
 """Assumed rounds of a search, tokens of a step, of its label prompts, and of a whole solution."""
 CRITIC_READS, CRITIC_WRITES = 1500, 1000
 """Assumed tokens per answer of an LLM critic."""
+_TREES = Path(__file__).with_name("trees.yaml")
+"""The sizes of training trees."""
+_DRAWN = 4000
+"""Trees: at least 40 optimiser steps of the profiles."""
 ITEMS = {name: sum(SIZES[name].values()) for name in ("processbench", "prmbench")}
 
 
@@ -166,7 +174,7 @@ def _searches(params: Params, device: Device, shape_of: Shapes, systems: dict[st
     if search.engine == "vllm":
         rows = search.batch_size * search.n
         rate, _ = written_per_second(shape_of("policy"), search.vllm, device, SOLUTION_TOKENS, rows)
-        server = search.vllm.replicas * search.vllm.tensor_parallel
+        server = search.vllm.gpus
     cards = params.score.processes or (device.cards if search.shared_card else device.cards - server)
 
     def written(tokens: float) -> float | None:
@@ -191,3 +199,42 @@ def _critics(params: Params) -> Estimate:
     calls = ITEMS["processbench"] * sum(votes) + ITEMS["prmbench"] * len(votes)
     tokens = calls * (CRITIC_READS + CRITIC_WRITES)
     return Estimate("critic", None, tokens, params.critic.price_per_million_tokens, f"{calls:,} calls")
+
+
+@dataclass(frozen=True, slots=True)
+class Trees:
+    """Trees by size, each as records, tokens and its weight among the trees of a training set."""
+
+    sizes: tuple[tuple[float, int, float], ...]
+
+    @property
+    def tokens_per_record(self) -> float:
+        """The mean number of tokens per record in trees of whole solutions."""
+        tokens = sum(tokens * weight for _, tokens, weight in self.sizes)
+        return tokens / sum(records * weight for records, _, weight in self.sizes)
+
+
+@cache
+def trees_of_mix(human: int, monte_carlo: int, apart: bool = False) -> Trees:
+    """The trees of a mix with so many records of each kind; with ``apart``, each published sample is a tree."""
+    groups, sizes = read_yaml(_TREES), list[tuple[float, int, float]]()
+    names = ("human_samples", "monte_carlo_samples") if apart else ("human", "monte_carlo")
+    for kind, total in zip(names, (human, monte_carlo), strict=True):
+        each = sum(records for records, _ in groups[kind])
+        sizes += [(records, tokens, total / each) for records, tokens in groups[kind]]
+    return Trees(tuple(sizes))
+
+
+@cache
+def busy_share(trees: Trees, batch_records: float, processes: int, token_budget: int) -> float:
+    """The share of the processes' time in which they compute trees and do not wait, over seeded optimiser steps."""
+    drawn = random.Random(0)
+    busy, spent, step, filled = 0, 0.0, list[int](), 0.0
+    for records, tokens, _ in drawn.choices(trees.sizes, [weight for *_, weight in trees.sizes], k=_DRAWN):
+        if step and filled + records > batch_records:
+            busy += sum(step)
+            spent += sum(step) / used_share(step, processes, token_budget)
+            step, filled = [], 0.0
+        step.append(tokens)
+        filled += records
+    return busy / spent if spent else used_share(step, processes, token_budget)

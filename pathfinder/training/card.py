@@ -1,12 +1,8 @@
 """The card in the folder of a trained model, in the Hub's form: Markdown with a YAML header.
 
 The card in ``models/<run>`` has no results, because the benchmarks have not run yet. The stage ``report`` writes a card
-with results to ``reports/cards``, and ``pathfinder publish`` puts that one into the folder that it uploads. Both cards
-take their common words from this module.
-
-The folder is an input of the scoring stages. So the card states only what determines the weights: runs with equal
-weights have equal cards, without a time, a machine, a path or the name of a profile. A change of these words trains and
-scores again, as every change of this folder of code trains again.
+with results to ``reports/cards``, with the same words from this module. The folder is an input of the scoring stages.
+So the card states only what determines the weights: runs with equal weights have equal cards.
 """
 
 from __future__ import annotations

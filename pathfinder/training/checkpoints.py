@@ -15,7 +15,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +176,7 @@ class Writer:
                 digests[STATE] = sha256_file(checkpoint / STATE)
             write_json(part.with_suffix(".json"), {"files": digests})
             if self._group.rank == 0:
-                while not _is_complete(checkpoint):
+                while not _digests(checkpoint):
                     time.sleep(_POLL_S)
                 self._delete_old(self._kept)
         except BaseException as error:  # finish raises it in the main thread
@@ -185,7 +185,7 @@ class Writer:
     def _delete_old(self, kept: int) -> None:
         """Keep the newest complete checkpoints and an unfinished one that is newer than all of them."""
         found = _newest_first(self._folder)
-        complete = [checkpoint for checkpoint in found if _is_complete(checkpoint)]
+        complete = [checkpoint for checkpoint in found if _digests(checkpoint)]
         for checkpoint in found:
             if complete and step_of(checkpoint) < step_of(complete[0]) and checkpoint not in complete[:kept]:
                 shutil.rmtree(checkpoint)
@@ -239,34 +239,23 @@ def _newest_first(folder: Path) -> list[Path]:
     return sorted(found, key=step_of, reverse=True)
 
 
-def _records(checkpoint: Path) -> dict[str, Mapping[str, Any]]:
-    """The content of the JSON files of a checkpoint's parts; empty if one is missing or not readable."""
+def _digests(checkpoint: Path) -> dict[str, Any]:
+    """The digests of a checkpoint's files, which the JSON files of its parts give; empty if it is not complete."""
     files = sorted(checkpoint.glob("part-*.json"))
     processes = int(files[0].stem.rpartition("-")[2]) if files else 0
-    expected = [_part_name(rank, processes).replace(".safetensors", ".json") for rank in range(processes)]
-    if [file.name for file in files] != expected:
-        return {}
+    parts = [_part_name(rank, processes) for rank in range(processes)]
+    digests: dict[str, Any] = {}
     try:
-        records = {file.name: read_json(file) for file in files}
-    except (OSError, DataError):
+        for file in files:
+            digests |= read_json(file)["files"]
+    except (OSError, DataError, TypeError, ValueError, KeyError):
         return {}
-    return records if all(_is_record(name, record) for name, record in records.items()) else {}
-
-
-def _is_record(name: str, record: Any) -> bool:
-    """Return whether the JSON file of a part gives the digest of the part."""
-    files = record.get("files") if isinstance(record, dict) else None
-    return isinstance(files, dict) and name.replace(".json", ".safetensors") in files
-
-
-def _is_complete(checkpoint: Path) -> bool:
-    return bool(_records(checkpoint))
+    return digests if len(files) == processes and digests.keys() >= {*parts} else {}
 
 
 def _is_intact(checkpoint: Path, group: Group) -> bool:
     """Return whether a checkpoint is complete and the files that this process checks match their digests."""
-    records = _records(checkpoint)
-    digests = [item for record in records.values() for item in record["files"].items()]
-    mine = digests[group.rank :: group.processes]
+    digests = _digests(checkpoint)
+    mine = list(digests.items())[group.rank :: group.processes]
     there = {path.name for path in checkpoint.iterdir() if path.is_file()}
-    return bool(records) and all(name in there and sha256_file(checkpoint / name) == digest for name, digest in mine)
+    return bool(digests) and all(name in there and sha256_file(checkpoint / name) == digest for name, digest in mine)

@@ -1,4 +1,10 @@
-"""The network to train: the base model with the label tokens, whole or sharded, possibly under an adapter."""
+"""The network to train: the base model with the label tokens, whole or sharded, possibly under an adapter.
+
+With LoRA only a small adapter is trained, and at the end it is merged into the model's own weights. The rows of the
+three label tokens, or the layer of the classes, are trained as well, because a base model has never learned them. The
+merged folder is an ordinary model folder. Its subfolder ``adapter/`` holds the adapter by itself for other tools
+(peft).
+"""
 
 from __future__ import annotations
 
@@ -7,12 +13,15 @@ from typing import Any
 
 import torch
 
-from pathfinder.core.params import Train
+from ground.io import DataError
+from pathfinder.core.params import Lora, Train
 from pathfinder.models import decoder, launch, model, tokens
 from pathfinder.models.folders import OpenedModel, open_model
-from pathfinder.training.adapter import with_adapter
+from pathfinder.models.tokens import LabelIds
 from pathfinder.tree.attention import use_trees
 from pathfinder.tree.separated import CLASSES, SETTING
+
+_ADAPTER = "adapter"
 
 
 def open_tokenizer(base: OpenedModel, settings: Train) -> Any:
@@ -98,3 +107,53 @@ def _whole(base: Path, tokenizer: Any, settings: Train, where: str | None) -> tu
         torch.manual_seed(settings.seed)
         network = with_adapter(network, settings.lora, tokens.label_ids(tokenizer))
     return network, added
+
+
+def with_adapter(model: Any, settings: Lora, ids: LabelIds | None) -> Any:
+    """``model`` with a new adapter, seeded by torch's generator. Raises ``DataError`` for targets it does not have.
+
+    Without ``ids`` of label tokens, ``model`` classifies tokens.
+    """
+    from peft import LoraConfig, get_peft_model  # takes seconds
+
+    modules = {name.rpartition(".")[2] for name, _ in model.named_modules()}
+    unknown = sorted(set(settings.targets) - modules)
+    if unknown:
+        raise DataError(
+            f"train.lora.targets: the model has no module {', '.join(unknown)}; name linear layers such as q_proj"
+        )
+    more: dict[str, Any] = {"task_type": "TOKEN_CLS"}  # which trains the layer of the classes
+    if ids is not None:
+        rows = [ids.good, ids.bad, ids.mask]
+        tied = model.get_input_embeddings().weight is model.get_output_embeddings().weight
+        trained = {"embed_tokens": rows} | ({} if tied else {"lm_head": rows})
+        more = {"task_type": "CAUSAL_LM", "trainable_token_indices": trained}
+    config = LoraConfig(
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=0.0,  # dropout would make a tree's loss differ from the sum over its samples
+        target_modules=sorted(settings.targets),
+        **more,
+    )
+    network = get_peft_model(model, config, autocast_adapter_dtype=False)
+    for parameter in network.parameters():
+        if parameter.requires_grad:  # peft makes it in the type of the base
+            parameter.data = parameter.data.float()
+    return network
+
+
+def save_adapter(model: Any, folder: Path) -> None:
+    """Write the adapter of a ``with_adapter`` model to ``folder / "adapter"``, without the path of its base model."""
+    for config in model.peft_config.values():
+        config.base_model_name_or_path = None
+        config.inference_mode = True
+    model.save_pretrained(folder / _ADAPTER, safe_serialization=True, save_embedding_layers=False)
+    (folder / _ADAPTER / "README.md").unlink(missing_ok=True)  # an empty model card
+
+
+def merge(model: Any) -> Any:
+    """The base model of a ``with_adapter`` model with its weights changed by the adapter, in float32.
+
+    A bfloat16 base is converted first, so that every weight is rounded once, when it is saved.
+    """
+    return model.float().merge_and_unload()

@@ -18,9 +18,9 @@ from pathfinder.models.folders import MODEL_FILE
 from pathfinder.models.model import DTYPES
 from pathfinder.models.tokens import save_tokenizer
 from pathfinder.training import metrics
-from pathfinder.training.adapter import merge, save_adapter
 from pathfinder.training.card import Given, Learnt, card_of, card_of_given
 from pathfinder.training.examples import Example
+from pathfinder.training.network import merge, save_adapter
 from pathfinder.tree.passes import Prompts
 from pathfinder.tree.separated import Separated
 

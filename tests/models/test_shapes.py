@@ -10,7 +10,7 @@ from pathfinder.core.params import Lora, Source
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.models.architectures import Shape, shape_of
 from pathfinder.models.shapes import KNOWN, planned_shape
-from pathfinder.training.adapter import with_adapter
+from pathfinder.training.network import with_adapter
 from pathfinder.tree.passes import Prompter
 from tests.support.models import plain_tokenizer, small_model
 

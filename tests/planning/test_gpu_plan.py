@@ -18,9 +18,8 @@ from pathfinder.models import launch
 from pathfinder.models.devices import GIB, gpus
 from pathfinder.models.footprint import with_changes
 from pathfinder.planning import cards, gpu_plan, plan_text, profiles
-from pathfinder.planning.estimates import records_of, trees_of, written_per_second
+from pathfinder.planning.estimates import busy_share, records_of, trees_of, written_per_second
 from pathfinder.planning.gpu_plan import Plan
-from pathfinder.planning.trees import busy_share
 from tests.planning.test_profiles import GPU_PROFILES
 
 

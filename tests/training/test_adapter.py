@@ -9,8 +9,8 @@ import torch
 
 from ground.io import DataError
 from pathfinder.core.params import Lora
-from pathfinder.training.adapter import merge, with_adapter
 from pathfinder.training.checkpoints import newest_checkpoint
+from pathfinder.training.network import merge, with_adapter
 from pathfinder.training.trainer import fit
 from tests.support.training import settings, small_setup
 

@@ -17,10 +17,9 @@ from pathfinder.cli import app
 from pathfinder.core.params import Lora
 from pathfinder.models.folders import open_model
 from pathfinder.models.tokens import open_tokenizer
-from pathfinder.training.adapter import merge
 from pathfinder.training.checkpoints import newest_checkpoint
 from pathfinder.training.examples import read_examples
-from pathfinder.training.network import load_classifier
+from pathfinder.training.network import load_classifier, merge
 from pathfinder.training.objective import batches, summed_loss
 from pathfinder.training.stepwise import read
 from pathfinder.training.trainer import fit

@@ -21,7 +21,7 @@ import pytest
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.records import TREES
 from pathfinder.models.tokens import load_tokenizer
-from pathfinder.planning.trees import trees_of_mix
+from pathfinder.planning.estimates import trees_of_mix
 from pathfinder.training.examples import read_examples
 from pathfinder.tree.packing import balance, pack, used_share
 from pathfinder.tree.passes import Prompter

@@ -16,8 +16,7 @@ from pathfinder.models.folders import open_model
 from pathfinder.models.model import load_model
 from pathfinder.models.sharding import cut
 from pathfinder.training import checkpoints, trainer
-from pathfinder.training.adapter import merge
-from pathfinder.training.network import gathered_network, load_network
+from pathfinder.training.network import gathered_network, load_network, merge
 from pathfinder.training.trainer import Fitted, fit
 from pathfinder.tree.attention import use_trees
 from tests.support.models import exact_rms_norms, plain_tokenizer
