@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from pathfinder.bench.search import SearchOptions, policy_of, settings_of
 from pathfinder.core.given import GivenSolution
 from pathfinder.engines.workers import Workers, chunk_folder
 from pathfinder.policy.monte_carlo import draw, roll_out, rows_of, tasks_of
-from pathfinder.policy.samples import SampleJob
-from pathfinder.policy.serving import deciding, policy_cards
+from pathfinder.policy.policy import deciding, policy_cards
+from pathfinder.policy.samples import open_sampling
 
 
 def labelled(
@@ -29,7 +30,7 @@ def labelled(
     found, settings = policy_of(options), settings_of(options).model_copy(update=chosen)
     identity = {"policy": found.identity, "tasks": io.digest_of(ascii(tasks))}
     folder = chunk_folder("label-steps", deciding(settings) | identity, [])
-    job = SampleJob(settings, (url,) if url else (), found.folder, roll_out)
+    job = partial(open_sampling, settings, (url,) if url else (), found.folder, roll_out)
     with Workers(job, 0, policy_cards(settings)) as workers:
         values, tokens, not_graded = draw(tasks, workers, folder)
     rows = list(rows_of(solutions, values))

@@ -18,9 +18,9 @@ from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import load_params
 from pathfinder.engines.workers import Workers
 from pathfinder.models.footprint import require
-from pathfinder.policy.evaluate import SearchJob, read_problems, search_all
+from pathfinder.policy.evaluate import open_search, read_problems, search_all
+from pathfinder.policy.policy import POLICY, policy_cards, policy_servers
 from pathfinder.policy.search import RandomPick
-from pathfinder.policy.serving import POLICY, policy_cards, policy_servers
 
 PREDICTIONS = Path("artifacts/predictions/search/random.jsonl")
 METRICS = Path("metrics/search/random.json")
@@ -33,7 +33,7 @@ def main() -> None:
     each, check = policy_cards(params.search), partial(require, "control", params, {"policy": POLICY})
     with policy_servers(params.search, params.score.processes if each else 1, each, check) as (urls, count):
         pick = partial(nullcontext, RandomPick(params.search.seed))
-        job = SearchJob(params, pick, urls, rejects=False)
+        job = partial(open_search, params, pick, urls, rejects=False)
         with Workers(job, count, each) as workers:
             rows, metrics = search_all("control", read_problems(params), workers, {"run": "random"}, [POLICY], params)
     write_jsonl(PREDICTIONS, rows)

@@ -28,7 +28,6 @@ from pathfinder.core.parts import Part
 from pathfinder.core.records import STEPS, TRAJECTORIES
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
-from pathfinder.engines.vllm_server import gpus_of
 from pathfinder.judge.judge import describe, journal_folder, open_judge
 from pathfinder.judge.label_tables import agreement, labels_of, write_answers
 from pathfinder.judge.labelling import Labelling, Prompts, choose, journal_path, move_parts, require_servers
@@ -52,7 +51,7 @@ def main(*, part: Annotated[str, "answer only this part of the prompts, for exam
     if only is not None:
         require_servers(params)
     steps, trajectories = read_parquet(STEPS_FILE, STEPS), read_parquet(TRAJECTORIES_FILE, TRAJECTORIES)
-    gpus = {"openai": 0, "vllm": gpus_of(params.vllm), "transformers": 1}[params.engine]
+    gpus = {"openai": 0, "vllm": params.vllm.gpus, "transformers": 1}[params.engine]
     with confined(gpus), ExitStack() as stack:
         require("label", profile, {"judge": JUDGE_FOLDER})
         judge = stack.enter_context(open_judge(JUDGE_FOLDER, params, STATE))

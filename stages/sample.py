@@ -22,8 +22,8 @@ from pathfinder.engines.workers import Workers, chunk_folder
 from pathfinder.models.footprint import require
 from pathfinder.policy.evaluate import identity_of, read_problems
 from pathfinder.policy.metrics import Details, Sample
-from pathfinder.policy.samples import SampleJob, draw_all, figures, grade_all
-from pathfinder.policy.serving import POLICY, deciding, policy_cards, policy_servers
+from pathfinder.policy.policy import POLICY, deciding, policy_cards, policy_servers
+from pathfinder.policy.samples import draw_all, figures, grade_all, open_sampling
 
 PREDICTIONS = Path("artifacts/predictions/sample.jsonl")
 METRICS = Path("metrics/sample.json")
@@ -40,7 +40,7 @@ def main() -> None:
     each, check = policy_cards(settings), partial(require, "sample", params, {"policy": POLICY})
     with (
         policy_servers(settings, params.score.processes if each else 1, each, check) as (urls, count),
-        Workers(SampleJob(settings, urls), count, each) as workers,
+        Workers(partial(open_sampling, settings, urls), count, each) as workers,
     ):
         drawn = draw_all(loaded.items, workers, folder, settings.batch_size, "sample")
     rows, failures = grade_all(loaded.items, drawn)

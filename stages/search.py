@@ -29,9 +29,9 @@ from pathfinder.models.folders import open_model
 from pathfinder.models.footprint import require
 from pathfinder.policy.best_of_n import best_of_n
 from pathfinder.policy.choosing import READING
-from pathfinder.policy.evaluate import BEST_OF_N, SearchJob, read_problems, score_all, search_all, search_preset
+from pathfinder.policy.evaluate import BEST_OF_N, open_search, read_problems, score_all, search_all, search_preset
 from pathfinder.policy.metrics import BestOfN
-from pathfinder.policy.serving import POLICY, deciding, policy_servers
+from pathfinder.policy.policy import POLICY, deciding, policy_servers
 from pathfinder.prm.evaluate import decisive
 from pathfinder.prm.opening import FETCHED, cards_needed, model_of, titles_of
 from pathfinder.prm.steps import preset_of
@@ -57,7 +57,7 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/
     check = partial(require, "baseline_search" if system else "search", params, {"policy": POLICY, "base": folder})
     with (
         policy_servers(params.search, processes, each, check) as (urls, count),
-        Workers(SearchJob(params, guide, urls, rejects=system is None), count, each) as workers,
+        Workers(partial(open_search, params, guide, urls, rejects=system is None), count, each) as workers,
     ):
         figures = _best_of_n(run, workers, deciding(params.search) | identity, models, params)
         rows, metrics = search_all("search", read_problems(params), workers, identity, models, params)

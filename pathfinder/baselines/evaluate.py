@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,29 +31,18 @@ from pathfinder.models.footprint import require
 from pathfinder.prm.evaluate import Scores, decisive, finish, score_chunks, scores_to_json, workers_of
 
 
-@dataclass(frozen=True, slots=True)
-class BaselineJob:
-    """Scores solutions with the published PRM in ``model``; a chunk's name starts with the convention."""
+@contextmanager
+def open_baseline(system: System, model: Path, benchmark: BenchmarkName, settings: Score) -> Iterator[Work]:
+    """Load the published PRM in ``model``; a chunk's content is its solutions, its name starts with the convention."""
+    methods = _methods(system, benchmark)
+    scorer = BaselineScorer(open_model(model), methods[AUTHORS], settings.dtype, settings.token_budget)
+    scorers = {convention: scorer.using(method) for convention, method in methods.items()}
 
-    system: System
-    model: Path
-    benchmark: BenchmarkName
-    settings: Score
+    def work(chunk: Chunk, on_done: OnDone) -> list[Any]:
+        (convention,) = (name for name in scorers if chunk.name.startswith(f"{name}-"))
+        return [scores_to_json(scores) for scores in scorers[convention].score(chunk.content, on_done)]
 
-    @contextmanager
-    def open(self) -> Iterator[Work]:
-        """Load the PRM."""
-        methods = _methods(self.system, self.benchmark)
-        scorer = BaselineScorer(
-            open_model(self.model), methods[AUTHORS], self.settings.dtype, self.settings.token_budget
-        )
-        scorers = {convention: scorer.using(method) for convention, method in methods.items()}
-
-        def work(chunk: Chunk, on_done: OnDone) -> list[Any]:
-            (convention,) = (name for name in scorers if chunk.name.startswith(f"{name}-"))
-            return [scores_to_json(scores) for scores in scorers[convention].score(chunk.content, on_done)]
-
-        yield work
+    yield work
 
 
 def evaluate(system: System, model: Path, benchmark: BenchmarkName, data: Path, params: Params, limit: int = 0) -> str:
@@ -70,7 +59,8 @@ def evaluate(system: System, model: Path, benchmark: BenchmarkName, data: Path, 
     folder = chunk_folder(f"{benchmark}/{system.name}", identity, [model])
     scores: dict[Convention, Scores] = {}
     check = partial(require, "baseline", params, {"base": model})
-    with workers_of(BaselineJob(system, model, benchmark, settings), settings, check, served=False) as workers:
+    job = partial(open_baseline, system, model, benchmark, settings)
+    with workers_of(job, settings, check, served=False) as workers:
         for convention in methods:
             title = f"{benchmark} {system.name}, {convention}"
             scores[convention] = score_chunks(workers, folder, solutions, title, f"{convention}-")

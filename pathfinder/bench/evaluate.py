@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from ground.hashing import digest_path
 from ground.io import DataError, digest_of, remove, write_jsonl
-from pathfinder.baselines.evaluate import BaselineJob
+from pathfinder.baselines.evaluate import open_baseline
 from pathfinder.baselines.named import Named
 from pathfinder.baselines.registry import system as system_named
 from pathfinder.bench.rows import Paper, Row, judged_rows
@@ -29,7 +30,7 @@ from pathfinder.core.params import CriticSettings, Preset, Score
 from pathfinder.core.steps import Verdicts
 from pathfinder.engines.workers import STATE, Job, chunk_folder
 from pathfinder.judge.critics import Critic, ask
-from pathfinder.prm.evaluate import OFFICIAL, ScoreJob, Scores, readings_on, score_chunks, verdicts, workers_of
+from pathfinder.prm.evaluate import OFFICIAL, Scores, open_scoring, readings_on, score_chunks, verdicts, workers_of
 from pathfinder.prm.steps import preset_of
 from pathfinder.tree.passes import Mode
 
@@ -148,16 +149,16 @@ def _ours(model: Named, evaluation: Evaluation, scoring: Score, kept: str) -> Ju
 
 def _scored(model: Named, evaluation: Evaluation, scoring: Score, kept: str, preset: str, mode: Mode) -> Scores:
     name = evaluation.benchmark
-    job = ScoreJob(model.model.folder, scoring, preset, mode, None)
+    job = partial(open_scoring, model.model.folder, scoring, preset, mode)
     title = name if preset == "default" else f"{name}, rule official"
-    (scores,) = _chunks(job, evaluation, scoring, kept, {title: ""}, {"preset": preset, "mode": mode})
+    (scores,) = _chunks(job, evaluation, scoring, kept, {title: ""}, {"preset": preset, "mode": mode}, served=True)
     return scores
 
 
 def _published(model: Named, evaluation: Evaluation, scoring: Score, kept: str) -> Judged:
     name, system = evaluation.benchmark, system_named(model.system or "")
     conventions = system.conventions(name)
-    job = BaselineJob(system, model.model.folder, name, scoring)
+    job = partial(open_baseline, system, model.model.folder, name, scoring)
     titles = {f"{name}, rule {convention}": f"{convention}-" for convention in conventions}
     for convention, scores in zip(conventions, _chunks(job, evaluation, scoring, kept, titles, {}), strict=True):
         rule = system.method(name, convention).rule
@@ -165,12 +166,18 @@ def _published(model: Named, evaluation: Evaluation, scoring: Score, kept: str) 
 
 
 def _chunks(
-    job: Job, evaluation: Evaluation, scoring: Score, kept: str, titles: dict[str, str], identity: dict[str, Any]
+    job: Job,
+    evaluation: Evaluation,
+    scoring: Score,
+    kept: str,
+    titles: dict[str, str],
+    identity: dict[str, Any],
+    served: bool = False,
 ) -> Iterator[Scores]:
     """The scores of all solutions, once per title of a progress bar and prefix of the chunks' names."""
     solutions = evaluation.solutions
     content = identity | {"solutions": digest_of([asdict(solution) for solution in solutions])}
     folder = chunk_folder(kept, content, [])
-    with workers_of(job, scoring, lambda: None, served=isinstance(job, ScoreJob)) as workers:
+    with workers_of(job, scoring, lambda: None, served) as workers:
         for title, prefix in titles.items():
             yield score_chunks(workers, folder, solutions, title, prefix)

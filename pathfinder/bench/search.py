@@ -25,9 +25,9 @@ from pathfinder.core.params import Params, Score, Search
 from pathfinder.engines.workers import Workers, chunk_folder
 from pathfinder.policy.best_of_n import best_of_n
 from pathfinder.policy.choosing import RULES
-from pathfinder.policy.evaluate import SearchJob, identity_of, score_all, search_all
-from pathfinder.policy.samples import SampleJob, draw_all, figures, grade_all
-from pathfinder.policy.serving import POLICY, deciding, policy_cards, policy_servers
+from pathfinder.policy.evaluate import identity_of, open_search, score_all, search_all
+from pathfinder.policy.policy import POLICY, deciding, policy_cards, policy_servers
+from pathfinder.policy.samples import draw_all, figures, grade_all, open_sampling
 from pathfinder.prm.opening import cards_needed
 from pathfinder.prm.steps import preset_of
 from pathfinder.sources.named_models import model_folder
@@ -100,16 +100,17 @@ def bench_search(model: Named, scoring: Score, task: SearchTask, kept: str, subs
     each = policy_cards(settings)
     with (
         policy_servers(settings, 0 if each else 1, each, lambda: None) as (urls, count),
-        Workers(SampleJob(settings, urls, policy.folder), count, each) as workers,
+        Workers(partial(open_sampling, settings, urls, policy.folder), count, each) as workers,
     ):
         folder = chunk_folder(f"{kept}/sample", drawing, [])
         drawn = draw_all(loaded.items, workers, folder, settings.batch_size, "search: whole solutions")
     samples, _ = grade_all(loaded.items, drawn)
     guide = partial(open_prm, model.model.folder, scoring, model.system, preset=preset_of("search", settings.preset))
     cards = cards_needed(scoring)
+    search_job = partial(open_search, params, guide, rejects=model.system is None, folder=policy.folder)
     with (
         policy_servers(settings, 0 if cards else 1, cards, lambda: None) as (urls, count),
-        Workers(SearchJob(params, guide, urls, model.system is None, policy.folder), count, cards) as workers,
+        Workers(partial(search_job, urls=urls), count, cards) as workers,
     ):
         folder = chunk_folder(f"{kept}/best_of_n", identity | {"samples": digest_of(samples)}, [])
         scored = score_all(samples, workers, folder, settings.batch_size, "search: best of n")

@@ -112,6 +112,11 @@ class Vllm(Section):
     options: list[str]
     start_timeout_s: PositiveFloat
 
+    @property
+    def gpus(self) -> int:
+        """The number of GPUs that all replicas take."""
+        return self.replicas * self.tensor_parallel
+
 
 class Budget(Section):
     """Limits of paid calls, 0 for none, and the price that the progress line shows."""

@@ -43,11 +43,6 @@ finally:
 """
 
 
-def gpus_of(settings: Vllm) -> int:
-    """The number of GPUs that these servers take."""
-    return settings.replicas * settings.tensor_parallel
-
-
 @contextmanager
 def vllm_servers(
     folder: Path, name: str, max_model_len: int, settings: Vllm, logs: Path, mine: Sequence[Card] | None = None
@@ -60,9 +55,9 @@ def vllm_servers(
     log.
     """
     mine = cards.visible() if mine is None else mine
-    if mine and len(mine) < gpus_of(settings):
+    if mine and len(mine) < settings.gpus:
         raise DataError(
-            f"{settings.replicas} servers with tensor_parallel {settings.tensor_parallel} need {gpus_of(settings)} "
+            f"{settings.replicas} servers with tensor_parallel {settings.tensor_parallel} need {settings.gpus} "
             f"GPUs, {len(mine)} are visible; lower vllm.replicas or vllm.tensor_parallel in params.yaml"
         )
     if shutil.which(settings.command[0]) is None:
@@ -71,7 +66,9 @@ def vllm_servers(
             "vllm.command in params.yaml, or use engine openai with your own servers"
         )
     logs.mkdir(parents=True, exist_ok=True)
-    flags = [_served(folder), *_flags(name, max_model_len, settings)]
+    model = read_hub_model(folder)  # a server never fetches anything by itself
+    served = folder if model is None else cached_folder(folder, model)
+    flags = [str(served), *_flags(name, max_model_len, settings)]
     with ExitStack() as stack:
         # SIGTERM becomes SystemExit, so that this block stops its servers before the process ends
         before = signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
@@ -88,12 +85,6 @@ def vllm_servers(
             for url, process, log in servers:
                 _await_health(url, process, log, deadline, progress)
         yield [f"{url}/v1" for url, _, _ in servers]
-
-
-def _served(folder: Path) -> str:
-    """The model to serve: its folder, or its commit in the Hub's cache. A server never fetches anything by itself."""
-    model = read_hub_model(folder)
-    return str(folder if model is None else cached_folder(folder, model))
 
 
 def _flags(name: str, max_model_len: int, settings: Vllm) -> list[str]:

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from ground.hashing import digest_path
 from ground.io import PathfinderError, TransientError, digest_of, read_json, sha256_file, write_json
@@ -46,11 +46,8 @@ Work = Callable[[Chunk, OnDone], Any]
 """Computes a chunk's value, which JSON can represent."""
 
 
-class Job(Protocol):
-    """Work that another process can open: it is pickled, so its class belongs to a module and not to a script."""
-
-    def open(self) -> AbstractContextManager[Work]:
-        """Load what the work needs."""
+Job = Callable[[], AbstractContextManager[Work]]
+"""Loads what the work needs. It is pickled for other processes, so it belongs to a module, not to a script."""
 
 
 def cut(items: Sequence[Any], size: int) -> list[Chunk]:
@@ -119,7 +116,7 @@ class Workers:
         if self._work is None:
             self._stack.enter_context(cards.confined(self._each))
             self._check()
-            self._work = self._stack.enter_context(self._job.open())
+            self._work = self._stack.enter_context(self._job())
         return self._work
 
     def _there(self, missing: Sequence[Chunk], folder: Path, progress: Progress) -> None:
@@ -238,7 +235,7 @@ def main() -> None:
     try:
         with uncollected():  # the job's imports make a million objects that stay
             job = next(messages)
-        with job.open() as work:
+        with job() as work:
             for chunk in messages:
                 connection.send(("value", work(chunk, lambda count: connection.send(("items", count)))))
     except PathfinderError as error:

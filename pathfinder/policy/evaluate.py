@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 from ground.io import DataError
 from pathfinder.benchmarks.accuracy import by_set
@@ -15,61 +15,43 @@ from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.grading import Grader, GradingPreset, gold_of
 from pathfinder.benchmarks.readers import Loaded, SearchProblem, read_search
 from pathfinder.core.params import Params
-from pathfinder.core.steps import RoundScorer
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.workers import Chunk, OnDone, Work, Workers, chunk_folder, cut
 from pathfinder.policy.best_of_n import score_samples
 from pathfinder.policy.metrics import Details, Search
-from pathfinder.policy.policy import KeptPolicy, Policy, open_policy
+from pathfinder.policy.policy import POLICY, KeptPolicy, deciding, open_policy
 from pathfinder.policy.search import search
-from pathfinder.policy.serving import POLICY, deciding
 
 RAW = Path("artifacts/raw/search")
 SEARCH, BEST_OF_N = "search", "best_of_n"
 """The two kinds of chunks, named by the first part of their content."""
 
 
-class Guide(Protocol):
-    """The guide of a search: a PRM or the control."""
+@contextmanager
+def open_search(
+    params: Params,
+    guide: Callable[[], AbstractContextManager[Any]],
+    urls: Sequence[str],
+    rejects: bool,
+    folder: Path = POLICY,
+) -> Iterator[Work]:
+    """Load the PRM that ``guide`` opens (or the control), and with the first problem the policy in ``folder``.
 
-    def rounds(self) -> RoundScorer:
-        """A scorer of candidates for one search."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchJob:
-    """Searches problems (content ``SEARCH``, folder of draws, problems) and scores samples (``BEST_OF_N``, rows).
-
-    ``guide`` opens the PRM; ``urls`` are the policy's servers, if it has any; ``rejects`` is as in ``search``;
-    ``policy`` is the policy's folder.
+    The work searches problems (content ``SEARCH``, folder of draws, problems) and scores samples (``BEST_OF_N``, rows).
+    ``urls`` are the policy's servers, if it has any; ``rejects`` is as in ``search``.
     """
+    policy = cache(lambda: open_policy(params.search, folder, urls))
+    with guide() as prm:
 
-    params: Params
-    guide: Callable[[], AbstractContextManager[Any]]
-    urls: tuple[str, ...]
-    rejects: bool
-    policy: Path = POLICY
+        def work(chunk: Chunk, _: OnDone) -> list[dict[str, Any]]:
+            if chunk.content[0] == BEST_OF_N:
+                return score_samples(prm, chunk.content[1])
+            _, draws, problems = chunk.content
+            with Journal(draws / f"{chunk.name}.draws.jsonl") as journal:  # keeps the samples of an interrupted chunk
+                kept = KeptPolicy(policy(), journal)
+                return search(problems, kept, prm.rounds(), params.search, search_preset(params), rejects)
 
-    @contextmanager
-    def open(self) -> Iterator[Work]:
-        """Load the PRM, and the policy with the first problem."""
-        policy = cache(lambda: open_policy(self.params.search, self.policy, self.urls))
-        with self.guide() as guide:
-
-            def work(chunk: Chunk, _: OnDone) -> list[dict[str, Any]]:
-                if chunk.content[0] == BEST_OF_N:
-                    return score_samples(guide, chunk.content[1])
-                _, draws, problems = chunk.content
-                return self._search(problems, guide, policy(), draws / f"{chunk.name}.draws.jsonl")
-
-            yield work
-
-    def _search(
-        self, problems: Sequence[SearchProblem], guide: Guide, policy: Policy, draws: Path
-    ) -> list[dict[str, Any]]:
-        with Journal(draws) as journal:  # keeps the samples of an interrupted chunk
-            kept, preset = KeptPolicy(policy, journal), search_preset(self.params)
-            return search(problems, kept, guide.rounds(), self.params.search, preset, self.rejects)
+        yield work
 
 
 def search_preset(params: Params) -> GradingPreset:
@@ -97,7 +79,7 @@ def search_all(
     models: Sequence[Path],
     params: Params,
 ) -> tuple[list[dict[str, Any]], Search]:
-    """Search every problem with the processes of a ``SearchJob`` and grade the answers.
+    """Search every problem with workers whose job is ``open_search`` and grade the answers.
 
     Returns the published script's rows, in the order of the problems, and the stage's metrics. Their main figures
     follow the grading of ``search.preset``; ``official`` and ``repaired`` have the figures of each grading. Finished
@@ -136,7 +118,7 @@ def search_all(
 def score_all(
     samples: Sequence[dict[str, Any]], workers: Workers, folder: Path, batch_size: int, title: str
 ) -> list[dict[str, Any]]:
-    """The rows of ``score_samples`` for the whole solutions of ``samples``, by the processes of a ``SearchJob``."""
+    """The rows of ``score_samples`` for the whole solutions of ``samples``, by workers whose job is ``open_search``."""
     chunks = [replace(part, content=(BEST_OF_N, part.content)) for part in cut(samples, batch_size)]
     return [row for part in workers.run(chunks, folder, title) for row in part]
 

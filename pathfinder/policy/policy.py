@@ -1,19 +1,30 @@
-"""The policy: a model that continues the published prompt, in this process or behind an OpenAI-compatible server."""
+"""The policy: a model that continues the published prompt, in this process or behind an OpenAI-compatible server.
+
+The servers that a stage starts have GPUs of their own. Each worker that holds a PRM, or the policy itself, has another
+one. With ``search.shared_card`` a server and a worker share a GPU: the server takes
+``search.vllm.gpu_memory_utilization`` of its memory, the PRM needs the rest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from ground.io import DataError, TransientError, digest_of
 from pathfinder.core.params import Search
 from pathfinder.core.prompts import END_OF_TURN, LABEL_TOKENS, policy_prompt
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.sampling import Completion, Failure, Reply, Sampling, ServerSampling
-from pathfinder.models.folders import uncollected
+from pathfinder.engines.vllm_server import vllm_servers
+from pathfinder.models import cards
+from pathfinder.models.folders import open_model, uncollected
 from pathfinder.models.tokens import neutralise
+
+POLICY = Path("artifacts/raw/models/policy")
+_LOGS = Path(".pathfinder/vllm/policy")
 
 
 class Policy(Protocol):
@@ -92,3 +103,50 @@ def open_policy(settings: Search, folder: Path, urls: Sequence[str]) -> Policy:
 def safe_prompt(policy: Policy, problem: str, steps: Sequence[str]) -> str:
     """The policy's prompt around a problem and steps in which no text can act as a special token."""
     return policy_prompt(neutralise(problem, policy.specials), [neutralise(step, policy.specials) for step in steps])
+
+
+def policy_cards(search: Search) -> int:
+    """The number of GPUs of a worker that draws from the policy and needs no other model."""
+    return 1 if search.engine == "transformers" else 0
+
+
+def deciding(search: Search) -> dict[str, Any]:
+    """The settings that determine samples: neither addresses nor GPUs."""
+    served = search.vllm.dtype if search.engine == "vllm" else None
+    return search.model_dump(exclude={"vllm", "base_url", "shared_card"}) | {"served": served}
+
+
+@contextmanager
+def policy_servers(
+    search: Search, workers: int, each: int, check: Callable[[], None]
+) -> Iterator[tuple[tuple[str, ...], int]]:
+    """Start the policy's servers if the parameters ask for them, and lease every GPU of the stage.
+
+    The stage has ``workers`` (0: as many as GPUs are left for, or one) with ``each`` GPUs. Yields the servers' URLs,
+    none if the policy runs in the workers, and the number of workers. ``check`` is called before anything starts, while
+    this process holds the GPUs. Raises ``DataError`` if there are too few GPUs.
+    """
+    servers = search.vllm.gpus if search.engine == "vllm" else 0
+    visible = len(cards.visible())
+    left = servers if search.shared_card and servers else visible - servers
+    workers = workers or max(left // max(each, 1), 1)
+    needed = max(servers, workers * each) if search.shared_card else servers + workers * each
+    if visible and needed > visible:
+        raise DataError(
+            f"the policy's servers and the PRM need {needed} GPUs, {visible} are visible; lower search.vllm.replicas, "
+            "search.vllm.tensor_parallel or score.processes, or let them share: search.shared_card true"
+        )
+    with cards.lease(needed):
+        check()
+        if search.engine == "transformers":
+            yield (), workers
+            return
+        if search.engine == "openai":
+            yield (search.base_url,), workers
+            return
+        longest = open_model(POLICY).config.positions
+        with (
+            cards.lease(servers, shared=search.shared_card) as mine,
+            vllm_servers(POLICY, "policy", longest, search.vllm, _LOGS, mine) as urls,
+        ):
+            yield tuple(urls), workers

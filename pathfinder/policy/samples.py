@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from pathfinder.benchmarks.readers import SearchProblem
 from pathfinder.core.params import Search
 from pathfinder.engines.sampling import Sampling
 from pathfinder.engines.workers import Chunk, OnDone, Work, Workers, cut
-from pathfinder.policy.policy import Policy, open_policy, safe_prompt
-from pathfinder.policy.serving import POLICY
+from pathfinder.policy.policy import POLICY, Policy, open_policy, safe_prompt
 
 
 def solve(policy: Policy, problems: Sequence[SearchProblem], settings: Search) -> list[dict[str, Any]]:
@@ -39,33 +37,29 @@ def solve(policy: Policy, problems: Sequence[SearchProblem], settings: Search) -
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class SampleJob:
-    """Draws with the policy in ``policy``, by default whole solutions; a chunk's content is its problems.
+@contextmanager
+def open_sampling(
+    settings: Search,
+    urls: Sequence[str],
+    folder: Path = POLICY,
+    draw: Callable[[Policy, Sequence[Any], Search], Any] = solve,
+) -> Iterator[Work]:
+    """Load the policy in ``folder`` or connect to its servers ``urls``, if it has any.
 
-    ``urls`` are the policy's servers, if it has any.
+    The work draws, by default whole solutions; a chunk's content is its problems.
     """
+    policy = open_policy(settings, folder, urls)
 
-    settings: Search
-    urls: tuple[str, ...]
-    policy: Path = POLICY
-    draw: Callable[[Policy, Sequence[Any], Search], Any] = solve
+    def work(chunk: Chunk, _: OnDone) -> Any:
+        return draw(policy, chunk.content, settings)
 
-    @contextmanager
-    def open(self) -> Iterator[Work]:
-        """Load the policy or connect to its servers."""
-        policy = open_policy(self.settings, self.policy, self.urls)
-
-        def work(chunk: Chunk, _: OnDone) -> Any:
-            return self.draw(policy, chunk.content, self.settings)
-
-        yield work
+    yield work
 
 
 def draw_all(
     problems: Sequence[SearchProblem], workers: Workers, folder: Path, batch_size: int, title: str
 ) -> list[dict[str, Any]]:
-    """The rows of ``solve`` for every problem, by the processes of a ``SampleJob``."""
+    """The rows of ``solve`` for every problem, by workers whose job is ``open_sampling``."""
     return [row for part in workers.run(cut(problems, batch_size), folder, title) for row in part]
 
 

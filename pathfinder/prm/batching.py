@@ -1,17 +1,13 @@
 """Batches of solutions from many callers: a free thread scores what waits, in fair order and for a short time.
 
 Each solution has a rank: the tokens of its request up to its own end, counted from the rank that is being scored when
-the request arrives. The lowest rank is next, so a small request waits neither for a large one nor for many solutions
-of another request, and a large one waits for a bounded amount of later work (self-clocked fair queueing, Golestani
-1994). A batch takes about ``SLICE`` seconds. A long solution is scored in parts of this time, one long solution at a
-time. Its next part starts when no short solution waits or is being scored, or after ``PATIENCE`` batches of short ones.
-With two threads, one of them is always free for short solutions.
+the request arrives. The lowest rank is next, so a large request waits for a bounded amount of later work
+(self-clocked fair queueing, Golestani 1994). A batch takes about ``SLICE`` seconds. A long solution is scored in parts
+of this time, one at a time. Its next part starts when no short solution waits or is being scored, or after ``PATIENCE``
+batches of short ones.
 
-Callers whose solutions shared a batch usually ask again together. The first of them would then be a batch by itself
-while the others wait. A free thread therefore waits a moment for as many solutions as it scored last, but not after a
-batch of one: a single caller that asks for one solution at a time is never delayed.
-
-A small model runs on one core. A second thread then scores other solutions on another core (``threads_for``).
+Callers whose solutions shared a batch usually ask again together. A free thread therefore waits a moment for as many
+solutions as it scored last, but not after a batch of one.
 """
 
 from __future__ import annotations

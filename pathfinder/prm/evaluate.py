@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -131,26 +131,18 @@ StopOf = Callable[[int], Stop]
 """Makes the ``stop`` of a number of solutions. A function of a module, because workers import it."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScoreJob:
-    """Scores the steps of solutions with the PRM in ``model``; a chunk's content is its solutions."""
+@contextmanager
+def open_scoring(
+    model: Path, settings: Score, preset: str, mode: Mode, stop_of: StopOf | None = None
+) -> Iterator[Work]:
+    """Load the PRM in ``model`` or connect to its servers; a chunk's content is its solutions."""
+    with open_pathfinder(open_model(model), settings, mode, preset) as scorer:
 
-    model: Path
-    settings: Score
-    preset: str
-    mode: Mode
-    stop_of: StopOf | None
+        def work(chunk: Chunk, on_done: OnDone) -> list[Any]:
+            stop = stop_of(chunk.items) if stop_of is not None else None
+            return [scores_to_json(scores) for scores in scorer.score(chunk.content, on_done, stop)]
 
-    @contextmanager
-    def open(self) -> Iterator[Work]:
-        """Load the PRM or connect to its servers."""
-        with open_pathfinder(open_model(self.model), self.settings, self.mode, self.preset) as scorer:
-
-            def work(chunk: Chunk, on_done: OnDone) -> list[Any]:
-                stop = self.stop_of(chunk.items) if self.stop_of is not None else None
-                return [scores_to_json(scores) for scores in scorer.score(chunk.content, on_done, stop)]
-
-            yield work
+        yield work
 
 
 def run_scores(
@@ -169,7 +161,7 @@ def run_scores(
     memory.
     """
     model = model_of(run)
-    job = ScoreJob(model, params.score, preset, mode, stop_of)
+    job = partial(open_scoring, model, params.score, preset, mode, stop_of)
     identity = {"preset": preset, "mode": mode, "stops": stop_of is not None, "score": decisive(params.score)}
     identity["solutions"] = digest_of([asdict(solution) for solution in solutions])
     folder = chunk_folder(f"{benchmark}/{run}", identity, [model])

@@ -43,7 +43,7 @@ def cards_needed(settings: Score) -> int:
     """The number of GPUs that one process needs to open a PRM with these settings."""
     if settings.engine == "local":
         return 1
-    return 0 if settings.base_url else settings.vllm.replicas * settings.vllm.tensor_parallel
+    return 0 if settings.base_url else settings.vllm.gpus
 
 
 @contextmanager

@@ -29,7 +29,7 @@ class Squares:
     deadly: int = -1
 
     @contextmanager
-    def open(self) -> Iterator[Work]:
+    def __call__(self) -> Iterator[Work]:
         def work(chunk: Chunk, on_done: OnDone) -> list[list[object]]:
             if self.bad in chunk.content:
                 raise DataError(f"{self.bad} is bad")
@@ -129,7 +129,7 @@ class Endless:
     folder: Path
 
     @contextmanager
-    def open(self) -> Iterator[Work]:
+    def __call__(self) -> Iterator[Work]:
         def work(chunk: Chunk, _: OnDone) -> None:
             (self.folder / f"pid-{os.getpid()}").touch()
             time.sleep(60)

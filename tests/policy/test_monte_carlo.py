@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from pathfinder.core.given import GivenSolution, read_given
 from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.engines.workers import Workers
 from pathfinder.policy.monte_carlo import Values, draw, roll_out, rows_of, tasks_of
-from pathfinder.policy.samples import SampleJob
+from pathfinder.policy.samples import open_sampling
 from pathfinder.training.stepwise import Row, read
 from tests.support.searches import settings
 from tests.support.servers import JudgeServer, judge_server
@@ -63,7 +64,7 @@ def given(*steps: str, problem: str = "3 + 4?", answer: Any = 7) -> GivenSolutio
 
 def labelled(policy: Any, solutions: list[GivenSolution], folder: Path, monkeypatch: pytest.MonkeyPatch) -> Values:
     monkeypatch.setattr("pathfinder.policy.samples.open_policy", lambda *_: policy)
-    with Workers(SampleJob(settings(), (), folder, roll_out), each=0) as workers:
+    with Workers(partial(open_sampling, settings(), (), folder, roll_out), each=0) as workers:
         return draw(tasks_of(solutions), workers, folder)[0]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from ground.io import DataError, write_json
 from pathfinder.models import cards
-from pathfinder.policy import serving
+from pathfinder.policy import policy as serving
 from tests.support.searches import SERVER, settings
 
 

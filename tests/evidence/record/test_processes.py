@@ -32,7 +32,7 @@ class Draws:
     """Writes one journal entry per chunk, in the worker."""
 
     @contextmanager
-    def open(self) -> Iterator[Work]:
+    def __call__(self) -> Iterator[Work]:
         def work(chunk: Chunk, _: OnDone) -> int:
             with Journal(Path(JOURNAL).with_name(f"{chunk.name}.jsonl")) as journal:
                 journal.append({chunk.name: "drawn"})
