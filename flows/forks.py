@@ -2,7 +2,7 @@
 
 A stage gets its own arguments, environment and folder, and imports the project's code itself: it is ``python -m
 stages.NAME`` without the seconds that the imports of packages take. DVC does what it always does before and after a
-stage, but it formats only the entry of dvc.lock that changed instead of the whole file. The bytes are the same.
+stage, but it parses and formats only that stage's entry of dvc.lock instead of the whole file. The bytes are the same.
 
 Run     python -m flows.forks     (``processes.Warm`` does, with a socket as the standard input)
 """
@@ -27,16 +27,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from evidence.dvc.history import MAIN_LOCK
-from evidence.dvc.lock import replace_blocks
+from evidence.dvc.lock import blocks_of, replace_blocks
 from flows.processes import MARK, MOST_BYTES
 from ground.io import write_text
-from ground.settings import read_yaml
 from pathfinder.core.kernels import pin_kernels
 
 _DVC = (
     *("dvc.cli.parser", "dvc.data_cloud", "dvc.dvcfile", "dvc.lock", "dvc.scm", "dvc.utils.strictyaml", "ruamel.yaml"),
     *(f"dvc.repo.{name}" for name in ("artifacts", "datasets", "metrics", "open_repo", "params", "plots", "stage")),
-    *("dvc.cachemgr", "dvc_data.hashfile.status", "scmrepo.git.backend.dulwich", "dulwich.worktree"),
+    *("dvc.cachemgr", "dvc.dirs", "dvc.rwlock", "dvc_data.hashfile.db.local", "dvc_data.hashfile.status"),
+    *("scmrepo.git.backend.dulwich", "dulwich.ignore", "dulwich.index", "dulwich.worktree", "configobj"),
 )
 """The modules that ``dvc repro`` loads, found by comparing ``sys.modules`` before and after it."""
 _STAGES = {"control", "label", "prmbench", "processbench", "sample", "search", "train"}
@@ -86,6 +86,8 @@ def _command(request: dict[str, Any], answer: socket.socket, out: int) -> NoRetu
         os.close(out)
         _take(request["environment"], request["root"], ["dvc", *request["arguments"]])
         answer.send(str(os.getpid()).encode())
+        if "--single-item" in request["arguments"]:
+            _FILE.Lockfile._load = load_lock
         return int(import_module("dvc.cli").main(request["arguments"]))
 
     _end(work, lambda code: answer.send(str(code).encode()))
@@ -159,29 +161,60 @@ def _end(work: Callable[[], int], tell: Callable[[int], object] = lambda _: None
         os._exit(code & 255)
 
 
+class Entries(dict[str, Any]):
+    """The stages in the text of a lock, of which each is parsed when DVC gets it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._waiting, self._parsed = blocks_of(text), dict[str, Any]()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The entry of a stage."""
+        if name not in self and name in self._waiting:
+            from dvc.utils import serialize  # type: ignore[import-untyped]
+
+            self._parsed |= serialize.parse_yaml(self._waiting.pop(name), MAIN_LOCK)
+            self[name] = self._parsed[name]
+        return super().get(name, default)
+
+    def changed(self) -> dict[str, Any]:
+        """The stages that were replaced or added."""
+        return {name: entry for name, entry in self.items() if self._parsed.get(name) is not entry}
+
+
+def load_lock(lock: Any, **options: Any) -> tuple[dict[str, Any], str]:
+    """In place of DVC's ``Lockfile._load`` in a command for one stage: the content, of which it asks for that stage.
+
+    The command that compares all stages at the start of a run has checked the form of the whole file.
+    """
+    file = Path(lock.path)
+    text = file.read_text(encoding="utf-8") if file.name == MAIN_LOCK and file.exists() else ""
+    return ({"schema": "2.0", "stages": Entries(text)}, text) if text else _LOAD(lock, **options)
+
+
 @contextlib.contextmanager
 def modify_lock(path: str, fs: Any = None) -> Iterator[dict[str, Any]]:
     """In place of DVC's ``modify_yaml`` for dvc.lock: yields the content, and writes the stages that were changed."""
-    from dvc.utils import serialize  # type: ignore[import-untyped]
+    from dvc.utils import serialize
 
     file = Path(path)
-    data = read_yaml(file) if file.name == MAIN_LOCK and file.exists() else {}
-    before = {**(data.get("stages") or {})}
-    if not before:
+    text = file.read_text(encoding="utf-8") if file.name == MAIN_LOCK and file.exists() else ""
+    if not blocks_of(text):
         with serialize.modify_yaml(path, fs=fs) as data:
             yield data
         return
-    yield data
-    stages = {name: entry for name, entry in data["stages"].items() if before.get(name) is not entry}
-    write_text(file, replace_blocks(file.read_text(encoding="utf-8"), serialize.dumps_yaml({"stages": stages})))
+    stages = Entries(text)
+    yield {"schema": "2.0", "stages": stages}
+    write_text(file, replace_blocks(text, serialize.dumps_yaml({"stages": stages.changed()})))
 
 
 if __name__ == "__main__":
     for _name in _DVC:
         import_module(_name)
-    _running, _file = import_module("dvc.stage.run"), import_module("dvc.dvcfile")
+    _running, _FILE = import_module("dvc.stage.run"), import_module("dvc.dvcfile")
     _RUN, _running.__dict__["_run"] = _running._run, run_stage
-    _file.__dict__["modify_yaml"] = modify_lock
+    _LOAD, _FILE.__dict__["modify_yaml"] = _FILE.Lockfile._load, modify_lock
+    sys.modules["dvc.cli.parser"].get_main_parser()  # DVC keeps it
     import_module("tqdm").tqdm.monitor_interval = 0  # a bar starts no thread, which a stage would lack
     _control = socket.socket(fileno=os.dup(0))
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # commands have no input

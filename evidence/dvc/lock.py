@@ -83,7 +83,12 @@ def replace_entries(root: Path, new: Mapping[str, Any], dropped: Collection[str]
 def replace_blocks(text: str, changed: str) -> str:
     """Replace the stages in the text of a lock by the stages of ``changed``, and append the ones that it lacks."""
     head, blocks = _blocks(text)
-    return head + "".join((blocks | _blocks(changed)[1]).values())
+    return head + "".join((blocks | blocks_of(changed)).values())
+
+
+def blocks_of(text: str) -> dict[str, str]:
+    """The text of each stage in the text of a lock; it is YAML with the stage as its only key."""
+    return _blocks(text)[1]
 
 
 def _blocks(text: str) -> tuple[str, dict[str, str]]:

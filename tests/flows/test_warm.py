@@ -26,7 +26,7 @@ LONG = {f"LONG{number}": "x" * 2**16 for number in range(2)}  # the system takes
 
 def _replace(lock: dict[str, Any]) -> None:
     """A stage in the middle, with text that YAML must quote."""
-    entry = copy.deepcopy(lock["stages"]["train@full"])
+    entry = copy.deepcopy(lock["stages"].get("train@full"))
     entry["params"]["params.yaml"]["train"] |= {"dtype": "no", "launch": "a: b\n# c ü\t'\"", "schedule": "1e-3"}
     lock["stages"].update({"train@full": {**entry, "cmd": "x" * 200}})
 
@@ -36,7 +36,7 @@ def _add(lock: dict[str, Any]) -> None:
 
 
 def _same(lock: dict[str, Any]) -> None:
-    lock["stages"].update({"label": copy.deepcopy(lock["stages"]["label"])})
+    lock["stages"].update({"label": copy.deepcopy(lock["stages"].get("label"))})
 
 
 def compare(folder: Path) -> None:
@@ -64,6 +64,19 @@ def test_the_lock_has_the_bytes_that_dvc_writes(tmp_path: Path) -> None:
     """In a process of its own: Great Expectations changes how DVC's library for YAML writes null."""
     code = f"from pathlib import Path\nfrom tests.flows.test_warm import compare\ncompare(Path({str(tmp_path)!r}))"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def test_a_command_for_one_stage_parses_no_other(project: Project) -> None:
+    dvc = Dvc(project.root, warm=True)
+    assert [dvc.reproduce(name) for name in ("numbers", "square@odd")] == ["ran", "ran"]
+    lock = project.root / "dvc.lock"
+    lock.write_text(lock.read_text().replace("  square@odd:\n", "  square@odd:\n    {\n"))
+    assert dvc.reproduce("numbers") == "up to date"
+    with pytest.raises(DvcError, match=r"dvc\.lock"):
+        dvc.status()
+    with pytest.raises(DvcError, match=r"dvc\.lock"):
+        dvc.reproduce("square@odd")
+    dvc.stop()
 
 
 @pytest.mark.parametrize("text", [None, "schema: '2.0'\n"])
