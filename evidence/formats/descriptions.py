@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader
+
 from evidence.dvc import history
-from evidence.formats.artefacts import LICENCE, TITLE, media_type, uri, uuid_of
+from evidence.formats.artefacts import LICENCE, TITLE, Artefact, media_type, uri, uuid_of
 from evidence.formats.lineage import Lineage, Run, read_lineage, text_of
 from evidence.settings import FILE, SETTINGS
 from ground.io import DataError, read_json
@@ -18,7 +19,6 @@ DESCRIPTION = SETTINGS.description
 """The description of the exported training set, without provenance: the export stage cannot know its own record."""
 _PROV = "http://www.w3.org/ns/prov#"
 MISSING = "**To be written.** The evidence does not say: "
-_PAGE = Path(__file__).parent / "templates/documentation.md"
 
 
 def croissant(lineage: Lineage) -> dict[str, Any]:
@@ -76,52 +76,26 @@ def card(lineage: Lineage) -> str:
     is not here.
     """
     target = (lineage.target or "").rstrip("/")
-    run = _maker(lineage, target)
+    section = lineage_section(lineage, target)
     is_model = target.startswith(SETTINGS.models)
     path = Path(SETTINGS.cards) / f"{PurePosixPath(target).name}.md" if is_model else Path(target) / "README.md"
     if not (lineage.root / path).is_file():
-        remedy = (
-            SETTINGS.remedies.cards
-            if is_model
-            else f"name a model below {SETTINGS.models}, or an output with a README.md"
-        )
+        other = f"name a model below {SETTINGS.models}, or an output with a README.md"
+        remedy = SETTINGS.remedies.cards if is_model else other
         raise DataError(f"{target}: has no card ({path.as_posix()}); {remedy}")
     text = (lineage.root / path).read_text(encoding="utf-8").rstrip("\n")
-    return f"{text}\n\n{_parameters(run) if is_model else ''}{lineage_section(lineage, target)}"
-
-
-def _parameters(run: Run) -> str:
-    rows = ((key, text_of(value)) for key, value in sorted(run.params.items()))
-    return f"## Parameters of the training\n\n{_table(('parameter', 'value'), rows)}\n\n"
+    return f"{text}\n\n{section}"
 
 
 def lineage_section(lineage: Lineage, target: str) -> str:
     """The section "Lineage" of a card: the digests that identify the history of an out, its files and the sources.
 
-    Raises ``DataError`` if no record tells how the out was made.
+    The parameters of a model come before it. Raises ``DataError`` if no record tells how the out was made.
     """
     run = _maker(lineage, target)
-    signed = f"signed statement {run.statement.sha256}" if run.statement else "no signed statement"
     files = [file for out in run.outputs.values() for file in out.leaves() if history.overlap(target, file.path)]
     listed = [file for file in files if media_type(file.path) != "text/markdown"]  # not the card itself
-    rows = "\n".join(f"| {cell(file.path)} | {file.size} | {file.sha256} |" for file in listed)
-    sources = "\n".join(
-        f"- {cell(name)}: {cell(str(source['location']))}, {cell(str(source['licence']))}"
-        for name, source in lineage.sources.items()
-    )
-    return (
-        "## Lineage\n\n"
-        f"Made by the stage `{run.name}` (`{run.stage.cmd}`) at commit {run.content['git']['commit'] or 'unknown'}; "
-        f"record {run.record.digest}, {signed}.\n"
-        f"The history behind it ({len(lineage.runs)} recorded stages) has the digest {lineage.digest}. "
-        f"`{SETTINGS.command} check {target}` verifies it.\n\n"
-        f"| file | bytes | sha256 |\n| --- | ---: | --- |\n{rows}\n"
-        + (
-            f"\nSources that the history reads, including the sources of the benchmarks:\n\n{sources}\n"
-            if sources
-            else ""
-        )
-    )
+    return _text("card.md", lineage, target=target, run=run, files=listed)
 
 
 def _maker(lineage: Lineage, path: str) -> Run:
@@ -132,46 +106,28 @@ def _maker(lineage: Lineage, path: str) -> Run:
     return makers[0]
 
 
-def cell(text: str) -> str:
-    """A text as a cell of a table in Markdown."""
-    return html.escape(text, quote=False).replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
-
-
 def documentation(lineage: Lineage) -> str:
     """A page for the documentation of a model: what the records know, and a mark at each part that they do not know.
 
     Its headings are the points of Annex IV of Regulation (EU) 2024/1689 (AI Act), "Technical documentation". It is
-    Markdown, and equal records give equal bytes.
+    Markdown, and equal records give equal bytes. The sources include the ones of benchmarks.
     """
-    runs = lineage.runs
-    last = max(runs, key=lambda run: run.end)
-    commits = list(dict.fromkeys(str(run.content["git"]["commit"]) for run in runs))
-    signed = [run for run in runs if run.statement]
-    keys = sorted({key for run in signed for key in run.key_ids})
-    return _PAGE.read_text(encoding="utf-8").format(
+    target = (lineage.target or "").partition("#")[0]
+    signed = [run for run in lineage.runs if run.statement]
+    return _text(
+        "documentation.md",
+        lineage,
         missing=MISSING,
-        settings=SETTINGS,
-        lineage=lineage,
         title=lineage.target or TITLE,
         project=TITLE,
         licence=LICENCE,
-        runs=counted(len(runs), "run"),
-        commit=commits[-1],
-        commits=counted(len(commits), "commit"),
-        commit_list=", ".join(commits),
-        python=last.content["environment"].get("python"),
-        packages=counted(len(last.packages), "package"),
-        machines="; ".join(dict.fromkeys(_machine(run.content) for run in runs)),
-        stages=_table(
-            ("stage", "command", "ended", "seconds", "record"),
-            ((r.name, r.stage.cmd, r.end, r.content["times"]["seconds"], r.record.digest[:16]) for r in runs),
-        ),
-        resources=_resources(lineage),
-        data=_data(lineage),
-        figures=_files(lineage),
+        last=max(lineage.runs, key=lambda run: run.end),
+        commits=list(dict.fromkeys(str(run.content["git"]["commit"]) for run in lineage.runs)),
+        machines="; ".join(dict.fromkeys(_machine(run.content) for run in lineage.runs)),
+        makers=lineage.makers(target) if target else [],
+        figures=_figures(lineage, target),
         signed=len(signed),
-        records=counted(len(runs), "record"),
-        keys=", ".join(f"key {key[:16]}" for key in keys) or "no key",
+        keys=sorted({key for run in signed for key in run.key_ids}),
     )
 
 
@@ -181,39 +137,30 @@ def _machine(record: dict[str, Any]) -> str:
     return f"{where.get('cpu') or 'unknown processor'}, {where.get('cpus_usable', '?')} CPUs, {gpus or 'no GPU'}"
 
 
-def _resources(lineage: Lineage) -> str:
-    times = [run.content["times"] for run in lineage.runs]
-    makers = lineage.makers(lineage.target.partition("#")[0]) if lineage.target else []
-    params = [(f"{run.name}: {key}", text_of(value)) for run in makers for key, value in sorted(run.params.items())]
-    total = f"{sum(time['seconds'] for time in times):,.0f} s of all runs"
-    peak = f"at most {max(time['peak_rss_bytes'] for time in times) / 2**20:,.0f} MiB of memory in one process"
-    return f"{total}, {peak}." + ("\n\n" + _table(("parameter", "value"), params) if params else "")
-
-
-def _data(lineage: Lineage) -> str:
-    """The sources, with sources of benchmarks; without a manifest of sources, the files that no run made."""
-    rows = [
-        (name, source["location"], source.get("revision"), source["licence"], file, entry["bytes"], entry["sha256"])
-        for name, source in lineage.sources.items()
-        for file, entry in sorted(source["files"].items())
-    ]
-    if rows:
-        return _table(("source", "origin", "revision", "licence", "file", "bytes", "sha256"), rows)
-    files = [file for each in lineage.external.values() for file in each.leaves()]
-    return _table(("file", "bytes", "sha256"), ((file.path, file.size, file.sha256) for file in files))
-
-
-def _files(lineage: Lineage) -> str:
+def _figures(lineage: Lineage, target: str) -> list[Artefact]:
     """The files with figures of the runs behind the target and of the runs that read it."""
-    target = (lineage.target or "").partition("#")[0]
     others = read_lineage(lineage.root).runs if target else []
     users = [run for run in others if any(history.overlap(path, target) for path in run.inputs)]
     runs = {run.name: run for run in [*lineage.runs, *users]}.values()
     made = [file for run in runs for out in run.outputs.values() for file in out.leaves()]
-    figures = [file for file in made if file.path.endswith(".json") and file.path.startswith(SETTINGS.metrics)]
-    return _table(("file", "sha256"), ((file.path, file.sha256) for file in figures))
+    return [file for file in made if file.path.endswith(".json") and file.path.startswith(SETTINGS.metrics)]
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    cells = [[cell(str("–" if value is None else value)) for value in row] for row in rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [list(head), ["---"] * len(head), *cells])
+def _text(template: str, lineage: Lineage, **values: Any) -> str:
+    """A text in Markdown, in which every value is escaped, so that it stays in its cell of a table."""
+    texts = Environment(  # noqa: S701 - ``_cell`` escapes
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_cell,
+    )
+    names = {"settings": SETTINGS, "counted": counted, "text_of": text_of}
+    return texts.get_template(template).render(lineage=lineage, runs=lineage.runs, **names, **values)
+
+
+def _cell(value: Any) -> str:
+    if hasattr(value, "__html__"):
+        return str(value)  # within a span of code
+    text = "–" if value is None else str(value)
+    return html.escape(text, quote=False).replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
