@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from evidence.audit.trust import trusted_keys
 from evidence.record.signing import opened, sign
-from evidence.remote.fetcher import read_verified
+from evidence.remote.guard import read_verified
 from evidence.settings import Form, Sha256, parsed
 from ground.io import DataError, PathfinderError, make_folder, sha256_of, sync
 from ground.remote import Store

@@ -57,16 +57,16 @@ class _Crate(Entities):
         for run in self.lineage.runs:
             self._run(run)
         folders = self._data()
-        first = self._root(folders)
+        self._root(folders)
         for name, parameters in self.examples.items():
             self.entities[name]["exampleOfWork"] = refs(parameters)
         own = {"buildInstructions": f"{_CODEMETA}buildInstructions"} | {
             name: f"{TERMS}{name}" for name in _OWN_TERMS.split()
         }
-        graph = [*first, *self.entities.values()]
-        return {"@context": [f"{_CRATE}/context", own], "@graph": graph}
+        *others, descriptor, root = self.entities.values()
+        return {"@context": [f"{_CRATE}/context", own], "@graph": [descriptor, root, *others]}
 
-    def _root(self, folders: tuple[str, ...]) -> list[Entity]:
+    def _root(self, folders: tuple[str, ...]) -> None:
         """The descriptor of the crate and its root, which names everything that no folder of the crate contains."""
         lineage = self.lineage
         if (lineage.root / _README).is_file():
@@ -84,9 +84,8 @@ class _Crate(Entities):
         about = f"what {lineage.target} was made from" if lineage.target else "a run of the pipeline"
         unrecorded = ", ".join(stage.name for stage in lineage.unrecorded)
         missing = f" Without a record here: {unrecorded}." if unrecorded else ""
-        first = Entities()
-        first.add("ro-crate-metadata.json", "CreativeWork", about="./", conformsTo=[_CRATE, _WORKFLOW_CRATE])
-        first.add(
+        self.add("ro-crate-metadata.json", "CreativeWork", about="./", conformsTo=[_CRATE, _WORKFLOW_CRATE])
+        self.add(
             "./",
             "Dataset",
             conformsTo=_PROFILES,
@@ -100,7 +99,6 @@ class _Crate(Entities):
             hasPart=parts,
             mentions=mentions,
         )
-        return list(first.entities.values())
 
     def _workflow(self) -> None:
         """The workflow: its stages, what it reads from outside and what it leaves."""

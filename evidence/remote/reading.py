@@ -12,7 +12,6 @@ sizes and sha256, which a lock does not name.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -209,31 +208,26 @@ class FarObjects:
 
 
 class _Verified:
-    """The objects that this pass has verified, one JSON line each, until the pass is over."""
+    """The objects that this pass has verified, one line each, until the pass is over; a cut line is of no object."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self._lock = path, threading.Lock()
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        self._known = {tuple(value) for value in map(_whole, lines) if value is not None}
+        self._path = path
+        self._known = set(path.read_text(encoding="utf-8").splitlines()) if path.exists() else set[str]()
         path.parent.mkdir(parents=True, exist_ok=True)
 
     def has(self, item: Listed) -> bool:
         """Return True for an object that was verified and has not been written since."""
-        return (item.key, item.size, item.stamp) in self._known
+        return _line(item) in self._known
 
     def add(self, item: Listed) -> None:
         """Remember a verified object."""
-        with self._lock, self._path.open("a", encoding="utf-8") as handle:
-            handle.write(json.dumps([item.key, item.size, item.stamp]) + "\n")
+        with self._path.open("a", encoding="utf-8") as handle:
+            handle.write(f"{_line(item)}\n")
 
     def forget(self) -> None:
         """The pass is over: the next one reads everything again."""
         self._path.unlink(missing_ok=True)
 
 
-def _whole(line: str) -> Any:
-    """The value of a line; ``None`` if an interruption cut it."""
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
+def _line(item: Listed) -> str:
+    return json.dumps([item.key, item.size, item.stamp])

@@ -21,8 +21,7 @@ from evidence.record.reading import read_records
 from evidence.record.signing import KEY_FILE, key_id, own_public_keys, sign
 from evidence.record.statement import PAYLOAD_TYPE, statement_of
 from evidence.remote import made as handing
-from evidence.remote.handed import Order
-from evidence.remote.made import Made, hand_back, receive
+from evidence.remote.made import Made, Order, hand_back, receive
 from evidence.verbs.check import check
 from flows import storage
 from flows.dvc import Dvc

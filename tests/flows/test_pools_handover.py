@@ -18,8 +18,7 @@ from prefect.states import Cancelled, Completed, Crashed, Failed
 from evidence.dvc.history import next_run
 from evidence.dvc.lock import drop
 from evidence.dvc.stores import object_file
-from evidence.remote.handed import Order
-from evidence.remote.made import compare, hand_back, receive
+from evidence.remote.made import Order, compare, hand_back, receive
 from flows import storage
 from flows.dvc import Dvc
 from flows.graph import load_graph

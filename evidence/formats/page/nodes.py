@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from evidence.audit.pointers import files_of, origins_of, parts_of, places_of, value_at
+from evidence.audit.pointers import origins_of, parts_of, places_of, value_at
 from evidence.audit.records import signers_of
 from evidence.audit.sources import RAW
 from evidence.audit.trust import trusted_keys
@@ -26,21 +26,19 @@ from ground.text import anchor_of
 
 _TABLES, _LINES = SETTINGS.tables, SETTINGS.lines
 _LINES_SHOWN, _PROBLEM_SHOWN, _NAMES_SHOWN = 3, 160, 4
-
-
 Origins = Mapping[str, Mapping[str, Any]]
+Lines = tuple[int, list[tuple[str, str]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure: its JSON pointer, its name, its value, the places (``path#pointer``) it was made from, their files."""
+    """A figure: its JSON pointer, its name, its value, how and from which places (``path#pointer``) it was made."""
 
     pointer: str
     name: str
     value: str
     how: str = ""
     places: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
 
 
 def figures(tables: Any) -> list[Figure]:
@@ -68,7 +66,7 @@ def _figure(origins: Origins, pointer: str, name: str, value: Any) -> Figure:
     pairs = ((parts_of(place), origin) for place, origin in origins.items())
     found = [origin for place, origin in pairs if all(a == b for a, b in zip(place, wanted, strict=False))]
     how = ", ".join(dict.fromkeys(str(origin["how"]) for origin in found))
-    return Figure(pointer, name, _short(value), how, tuple(places_of(found)), tuple(files_of(found)))
+    return Figure(pointer, name, _short(value), how, tuple(places_of(found)))
 
 
 def _short(value: Any) -> str:
@@ -90,22 +88,13 @@ class Part:
     tone: str
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
-    """A file of a source: its path, its entry in the manifest, how many of its lines became rows, and the first ones.
-
-    A row has the id and the start of the text of its line.
-    """
-
-    path: str
-    entry: Mapping[str, Any]
-    count: int
-    lines: list[tuple[str, str]]
-
-
 @dataclass(slots=True)
 class Node:
-    """A row of the page."""
+    """A row of the page.
+
+    ``source`` is the entry of the manifest. ``lines`` tells for a file of it how many of its lines became rows, and the
+    id and the start of the text of the first ones.
+    """
 
     id: str
     kind: str
@@ -117,9 +106,9 @@ class Node:
     aside: str = ""
     parents: list[str] = field(default_factory=list)
     parts: list[Part] = field(default_factory=list)
-    files: list[SourceFile] = field(default_factory=list)
-    facts: list[tuple[str, str]] = field(default_factory=list)
-    figures: list[tuple[Figure, list[tuple[str, str]]]] = field(default_factory=list)
+    source: Mapping[str, Any] = field(default_factory=dict)
+    lines: dict[str, Lines] = field(default_factory=dict)
+    figures: list[Figure] = field(default_factory=list)
 
 
 def joint_state(parts: list[Part]) -> tuple[str, str]:
@@ -157,8 +146,8 @@ class Nodes:
         self.keys = trusted_keys(root)
         self.stages = {stage.name: stage for stage in [*(r.stage for r in self.lineage.runs), *self.lineage.unrecorded]}
         self.tables, self.figures = path or _TABLES, self._figures(path or _TABLES, pointer)
-        if pointer and (files := [file for figure in self.figures for file in figure.files]):
-            self._keep_only(files)
+        if pointer and (places := [place for figure in self.figures for place in figure.places]):
+            self._keep_only({place.partition("#")[0] for place in places})
         self.groups = self._groups()
         self.ids = {name: group for group, names in self.groups.items() for name in names}
         self.anchors: dict[str, str] = {}
@@ -188,10 +177,9 @@ class Nodes:
 
     def _keep_only(self, files: Iterable[str]) -> None:
         """Leave only the stages that made the figure's table, its files, or something before these."""
+        makers = [maker.name for file in files for maker in history.producers(self.stages, file)]
         kept = {stage.name for stage in history.producers(self.stages, self.tables)}
-        for file in files:
-            if history.producers(self.stages, file):
-                kept |= history.ancestors(self.stages, file).keys()
+        kept |= history.behind(self.stages, makers).keys()
         self.stages = {name: stage for name, stage in self.stages.items() if name in kept}
 
     def _groups(self) -> dict[str, list[str]]:
@@ -236,18 +224,11 @@ class Nodes:
     def _figure_rows(self) -> list[Node]:
         if not self.figures:
             return []
-        only = self.figures[0] if len(self.figures) == 1 else None
-        node = Node(
-            self._anchor("figure"),
-            "figure",
-            only.name if only else f"{len(self.figures)} figures",
-            only.value if only else f"the scores in {self.tables}",
-            parents=self._makers(self.tables),
-        )
-        for figure in self.figures:
-            places = [(place, self.row_of(place.partition("#")[0])[0]) for place in figure.places]
-            node.figures.append((figure, places))
-        return [node]
+        title, note = f"{len(self.figures)} figures", f"the scores in {self.tables}"
+        if len(self.figures) == 1:
+            title, note = self.figures[0].name, self.figures[0].value
+        parents = self._makers(self.tables)
+        return [Node(self._anchor("figure"), "figure", title, note, parents=parents, figures=self.figures)]
 
     def _stage(self, title: str, names: list[str]) -> Node:
         stages = [self.stages[name] for name in names]
@@ -300,14 +281,8 @@ class Nodes:
     def _source(self, name: str, source: dict[str, Any]) -> Node:
         node = Node(self._anchor(f"source {name}"), "source", name, f"{source['kind']} {source['location']}")
         node.names = [str(source["licence"])]
-        node.aside = counted(len(source["files"]), "file")
-        node.facts = [
-            ("licence", str(source["licence"])),
-            ("location", str(source["location"])),
-            ("revision", str(source["revision"] or "none")),
-        ]
-        for path, entry in sorted(source["files"].items()):
-            node.files.append(SourceFile(f"{RAW}/{name}/{path}", entry, *self.lines.get(f"{name}/{path}", (0, []))))
+        node.aside, node.source = counted(len(source["files"]), "file"), source
+        node.lines = {path: self.lines[file] for path in source["files"] if (file := f"{name}/{path}") in self.lines}
         if source["kind"] == "shipped":
             node.parents = self._makers(str(source["location"]))
         return node
@@ -319,20 +294,16 @@ class Nodes:
         return {name: body for content in files for name, body in (content.get("stages") or {}).items()}
 
     @cached_property
-    def lines(self) -> dict[str, tuple[int, list[tuple[str, str]]]]:
+    def lines(self) -> dict[str, Lines]:
         """By file below the folder of sources: the number of lines that became rows, and the first of them."""
         path = self.root / _LINES.table
         if not path.is_file():
             return {}
         import polars as pl  # takes a third of a second to load
 
-        columns = (_LINES.id, _LINES.text)
         table = pl.scan_parquet(path).sort("file", "line").group_by("file", maintain_order=True)
-        found = table.agg(pl.len(), *(pl.col(column).head(_LINES_SHOWN) for column in columns)).collect()
+        found = table.agg(pl.len(), pl.col(_LINES.id, _LINES.text).head(_LINES_SHOWN)).collect()
         return {
-            row["file"]: (
-                row["len"],
-                [(name, text[:_PROBLEM_SHOWN]) for name, text in zip(*(row[c] for c in columns), strict=True)],
-            )
-            for row in found.iter_rows(named=True)
+            file: (number, [(name, text[:_PROBLEM_SHOWN]) for name, text in zip(names, texts, strict=True)])
+            for file, number, names, texts in found.iter_rows()
         }

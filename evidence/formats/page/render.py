@@ -14,11 +14,13 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, Template
 
+from evidence.audit.sources import RAW
 from evidence.formats.lineage import text_of
 from evidence.formats.page.lanes import path_of, reduced, rows_of, width_of, x_of
 from evidence.formats.page.nodes import Nodes
 from evidence.settings import SETTINGS, STATE
 from ground.io import write_text
+from ground.show import counted
 from ground.text import visible
 
 PAGE = STATE / "stages.html"
@@ -55,6 +57,8 @@ def render(root: Path, target: str | None = None) -> str:
         x_of=x_of,
         row_of=found.row_of,
         text_of=text_of,
+        counted=counted,
+        raw=RAW,
         pretty=partial(json.dumps, indent=1, ensure_ascii=False, sort_keys=True),
         stages=sum(bool(part.state) for part in parts),
         recorded=len(runs),

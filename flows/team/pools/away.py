@@ -35,9 +35,8 @@ from prefect.states import Cancelling, Crashed, Pending
 
 from evidence.dvc.history import next_run
 from evidence.dvc.lock import drop, drop_absent, dvc_lock
-from evidence.remote.handed import Order
 from evidence.remote.lease import EXPIRY_S
-from evidence.remote.made import compare, receive
+from evidence.remote.made import Order, compare, receive
 from flows import storage
 from flows.dvc import Cancelled, Dvc, DvcError, OnLine, State
 from flows.graph import Graph

@@ -20,9 +20,8 @@ from evidence.dvc.history import Locked, next_run
 from evidence.dvc.lock import drop, dvc_lock
 from evidence.dvc.pipeline import read_pipeline
 from evidence.record.environment import describe_actor, git
-from evidence.remote.handed import Order
 from evidence.remote.lease import HOME, SILENT, Lease, Terms
-from evidence.remote.made import Made, State, hand_back, receive
+from evidence.remote.made import Made, Order, State, hand_back, receive
 from evidence.remote.publication import creates_exclusively
 from extras.unfinished import kind_of
 from flows import storage

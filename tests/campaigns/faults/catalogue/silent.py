@@ -101,7 +101,7 @@ SILENT = (
     Fault(
         "handback-key",
         "a run takes the result of a worker whose key nobody trusts",
-        "evidence/remote/handed.py",
+        "evidence/remote/made.py",
         "        if not signers:\n",
         "        if False:\n",
         f"{HANDBACK}::test_a_key_that_nobody_trusts_is_named_with_the_remedy",
