@@ -94,19 +94,19 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def exclusive_file(path: Path) -> Iterator[Path]:
+def exclusive_file(path: Path, mode: int = 0o644) -> Iterator[Path]:
     """Like ``atomic_file`` for a new file: raises ``FileExistsError`` if another writer has made ``path`` before."""
     with _temporary(path, tempfile.mkstemp) as temporary:
         yield temporary
-        _finish(temporary)
+        _finish(temporary, mode)
         if not _renamed(temporary, path, _RENAME_NOREPLACE):
             os.link(temporary, path)  # a writer that is killed here leaves the temporary name
         sync(path.parent)
 
 
-def _finish(temporary: Path) -> None:
-    """Let others read a file, and wait until it is on disk."""
-    temporary.chmod(0o644)
+def _finish(temporary: Path, mode: int = 0o644) -> None:
+    """Let those read a file who may, and wait until it is on disk."""
+    temporary.chmod(mode)
     sync(temporary)
 
 

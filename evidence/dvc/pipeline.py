@@ -43,6 +43,7 @@ class Stage:
     file: str = "dvc.yaml"
     params_file: str = "params.yaml"
     flags: tuple[str, ...] = ()
+    desc: str = ""
 
     @property
     def all_outs(self) -> tuple[str, ...]:
@@ -152,6 +153,7 @@ class _Expander:
             file=self._file,
             params_file=self._params_file,
             flags=tuple(self._flags(body)),
+            desc=str(body.get("desc") or ""),
         )
 
     def _flags(self, body: Mapping[str, Any]) -> Iterator[str]:

@@ -291,10 +291,6 @@ def _has_records(folder: Path) -> bool:
     return bool(packages) and all((package / "RECORD").is_file() for package in packages)
 
 
-def _folders() -> list[Path]:
-    return [Path(name) for name in dict.fromkeys(sys.path) if os.path.isabs(name) and os.path.isdir(name)]
-
-
 def installed_records() -> Records:
     """The lines of the RECORD of each installed package."""
     files = ((name, folder / "RECORD") for name, (_, folder) in _distributions().items())
@@ -304,7 +300,8 @@ def installed_records() -> Records:
 
 def _loaded() -> dict[Path, str]:
     """The loaded modules of packages, ``.pth`` files, and modules that Python runs at its start, with their names."""
-    folders = [folder for folder in _folders() if any(folder.glob("*.dist-info"))]
+    paths = [Path(name) for name in dict.fromkeys(sys.path) if os.path.isabs(name)]
+    folders = [folder for folder in paths if any(folder.glob("*.dist-info"))]
     found = {file: file.name for folder in folders for file in folder.glob("*.pth")}
     places = tuple(f"{folder}/" for folder in folders)
     for name, module in [*sys.modules.items()]:

@@ -13,7 +13,8 @@ import re
 import struct
 import sys
 import sysconfig
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from importlib.machinery import SourcelessFileLoader
 from importlib.util import cache_from_source
@@ -63,15 +64,20 @@ def _digest(path: Path, ranges: Sequence[Sequence[int]]) -> tuple[str, int]:
 
 
 class Journals:
-    """The journals that this process opens in a ``with`` block: their states before, and the entries that it uses."""
+    """The journals that this process opens in a ``with`` block.
+
+    ``report`` gets the state of each before it is opened (``journal``, ``before``), and the entries that this process
+    uses (``used``, ``ranges`` of bytes). By default it adds them to ``lines``.
+    """
 
     _watching: Journals | None = None
     _has_hook = False
 
-    def __init__(self, root: Path = Path(".")) -> None:
+    def __init__(self, root: Path = Path("."), report: Callable[[Mapping[str, Any]], None] | None = None) -> None:
         self.root = root.resolve()
-        self._before: dict[str, dict[str, Any] | None] = {}
-        self._used: dict[str, list[Sequence[int]]] = {}
+        self.lines: list[Mapping[str, Any]] = []
+        self._report = report or self.lines.append
+        self._opened: set[str] = set()
         self._is_reading = False
 
     def __enter__(self) -> Self:
@@ -85,37 +91,39 @@ class Journals:
         Journals._watching = None
 
     def states(self) -> dict[str, dict[str, Any]]:
-        """State before and after the run and the entries used, by path relative to the project."""
-        found = {}
-        for name, before in self._before.items():
-            path, ranges = self.root / name, joined(self._used.get(name, ()))
-            found[name] = {"before": before, "after": state_of(path), "used": entries_of(path, ranges)}
-        return found
+        """State before and after the run and the entries used in ``lines``, by path relative to the project.
+
+        Of several processes, the one that found the smallest journal has the state before the run.
+        """
+        before, used = dict[str, Any](), defaultdict[str, list[Sequence[int]]](list)
+        for line in self.lines:
+            if "used" in line:
+                used[line["used"]].extend(line["ranges"])
+            else:
+                states = (before.get(line["journal"], line["before"]), line["before"])
+                before[line["journal"]] = min(states, key=lambda state: state["size"] if state else 0)
+        paths = {name: self.root / name for name in before}
+        return {
+            name: {"before": before[name], "after": state_of(path), "used": entries_of(path, joined(used[name]))}
+            for name, path in paths.items()
+        }
 
     def opened(self, name: str) -> None:
-        """Take the state of a journal that is about to be opened for the first time."""
+        """Report a journal that is about to be opened for the first time."""
         if self._is_reading:
             return
         self._is_reading = True
         try:
-            if (key := self._key(name)) is not None and key not in self._before:
-                self.add_state(key, state_of(self.root / key))
+            if (key := self._key(name)) is not None and key not in self._opened:
+                self._opened.add(key)
+                self._report({"journal": key, "before": state_of(self.root / key)})
         finally:
             self._is_reading = False
 
     def used(self, name: str, ranges: Sequence[Sequence[int]]) -> None:
-        """Add entries of a journal, as ranges of bytes."""
+        """Report entries of a journal, as ranges of bytes."""
         if (key := self._key(name)) is not None:
-            self.add_used(key, ranges)
-
-    def add_state(self, key: str, before: dict[str, Any] | None) -> None:
-        """Add a journal with its state before a process opened it; the smallest is that before the run."""
-        if key not in self._before or (before or {"size": 0})["size"] < (self._before[key] or {"size": 0})["size"]:
-            self._before[key] = before
-
-    def add_used(self, key: str, ranges: Sequence[Sequence[int]]) -> None:
-        """Add entries that a process used."""
-        self._used.setdefault(key, []).extend(ranges)
+            self._report({"used": key, "ranges": ranges})
 
     def _key(self, name: str) -> str | None:
         path = Path(os.path.abspath(name))

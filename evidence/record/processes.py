@@ -11,7 +11,7 @@ import os
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType
@@ -59,10 +59,8 @@ class Reports:
                 label = f"{line['module']} ({inside})" if inside else line["module"]
                 if listed != digest and label not in own:
                     record["unlisted_modules"][f"{label} in {process}"] = digest
-            elif "journal" in line:
-                journals.add_state(line["journal"], line["before"])
-            elif "used" in line:
-                journals.add_used(line["used"], line["ranges"])
+            elif "packages" not in line:
+                journals.lines.append(line)
             else:
                 counts[process] += 1
                 for name, versions in unlocked_packages(line["packages"], locks).items():
@@ -90,11 +88,10 @@ def report_as(name: str) -> None:
     _reporter.start()
 
 
-class _Reporter(Journals):
-    """Writes what this process uses; it is never left."""
+class _Reporter:
+    """Writes what this process uses."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__()
         self._file: IO[str] = path.open("a", encoding="utf-8", buffering=1)
         self._known: set[Path] = set()
 
@@ -104,15 +101,7 @@ class _Reporter(Journals):
         for name, path in foreign_modules().items():
             self._module(name, path)
         sys.addaudithook(self._on_event)
-        self.__enter__()
-
-    def add_state(self, key: str, before: dict[str, Any] | None) -> None:
-        if key not in self._before:
-            self._before[key] = before
-            self._write({"journal": key, "before": before})
-
-    def add_used(self, key: str, ranges: Sequence[Sequence[int]]) -> None:
-        self._write({"used": key, "ranges": ranges})
+        Journals(report=self._write).__enter__()  # never left
 
     def _on_event(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Python runs a module's code with ``exec``, and imports compiled modules by their file."""

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import base64
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from evidence.settings import PREFIX, SETTINGS, Form, parsed
-from ground.io import DataError, sha256_of
+from ground.io import DataError, exclusive_file, sha256_of
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey, EllipticCurvePublicKey
@@ -187,12 +186,5 @@ def _private_key(path: Path, make: Callable[[], Any]) -> Any:
 def _create(path: Path, content: bytes) -> None:
     """Write a file for its owner only; of several processes the first one wins."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor, name = tempfile.mkstemp(dir=path.parent)  # for its owner only
-    try:
-        with os.fdopen(descriptor, "wb") as handle:
-            handle.write(content)
-        os.link(name, path)
-    except FileExistsError:
-        pass
-    finally:
-        os.unlink(name)
+    with suppress(FileExistsError), exclusive_file(path, 0o600) as temporary:
+        temporary.write_bytes(content)

@@ -11,10 +11,10 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
 from prefect.client.schemas.objects import StateType, WorkerStatus
 
-from evidence.remote.lease import EXPIRY_S, HOME, Standing, standings
 from extras import unfinished
 from flows import server, storage
 from flows.team.deployment import records
+from flows.team.pools.lease import EXPIRY_S, HOME, Standing, standings
 
 _RECENT_S = 3600.0
 _MOST = 200

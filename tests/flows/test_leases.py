@@ -16,10 +16,10 @@ import pytest
 
 from evidence.dvc.history import Locked
 from evidence.record.signing import KEY_FILE
-from evidence.remote import lease as lease_module
-from evidence.remote.lease import HOME, SILENT, Lease, Terms, standings
 from flows import processes, storage
 from flows.dvc import Dvc
+from flows.team.pools import lease as lease_module
+from flows.team.pools.lease import HOME, SILENT, Lease, Terms, standings
 from flows.team.pools.leases import Leases
 from flows.team.pools.table import Needs
 from flows.team.view import state
@@ -55,7 +55,7 @@ RUN = f"""\
 import sys
 import time
 from pathlib import Path
-from evidence.remote import lease
+from flows.team.pools import lease
 from extras import unfinished
 from flows import storage
 from flows.dvc import Dvc

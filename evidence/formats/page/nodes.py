@@ -16,11 +16,10 @@ from evidence.audit.sources import RAW
 from evidence.audit.trust import trusted_keys
 from evidence.dvc import history
 from evidence.dvc.history import Locked
-from evidence.dvc.pipeline import MAIN, PIPELINES, read_pipelines
+from evidence.dvc.pipeline import MAIN, read_pipelines
 from evidence.formats.lineage import Run, in_order, read_lineage
 from evidence.settings import SETTINGS
 from ground.io import DataError, read_json
-from ground.settings import read_yaml
 from ground.show import counted
 from ground.text import anchor_of
 
@@ -140,6 +139,7 @@ class Nodes:
 
     def __init__(self, root: Path, target: str | None) -> None:
         self.root = root
+        self.pipeline = read_pipelines(root) if (root / MAIN).is_file() else {}
         path, _, pointer = (target or "").partition("#")
         self.lineage = read_lineage(root, target, needs_record=False)
         self.runs = {run.name: run for run in self.lineage.runs}
@@ -184,8 +184,7 @@ class Nodes:
 
     def _groups(self) -> dict[str, list[str]]:
         """The stages by row, last ones first: the variants of a stage share one. Otherwise dvc.yaml gives the order."""
-        listed = list(read_pipelines(self.root)) if (self.root / MAIN).is_file() else []
-        ranks = {name: rank for rank, name in enumerate(listed)}
+        ranks = {name: rank for rank, name in enumerate(self.pipeline)}
         found: dict[str, list[str]] = {}
         for name in sorted(self.stages, key=lambda name: (ranks.get(name, len(ranks)), name)):
             found.setdefault(name.partition("@")[0], []).append(name)
@@ -250,10 +249,8 @@ class Nodes:
         """The stage's description in dvc.yaml."""
         if not stage.cmd:
             return "tracked by DVC, shipped with the repository"
-        body = self.bodies.get(title)
-        if isinstance(body, Mapping) and body.get("desc"):
-            return str(body["desc"])
-        return stage.cmd if len(self.groups[title]) == 1 else ""
+        defined = (each.desc for each in self.pipeline.values() if each.name.partition("@")[0] == title)
+        return next(defined, "") or (stage.cmd if len(self.groups[title]) == 1 else "")
 
     def _part(self, stage: Locked) -> Part:
         if (run := self.runs.get(stage.name)) is None:
@@ -286,12 +283,6 @@ class Nodes:
         if source["kind"] == "shipped":
             node.parents = self._makers(str(source["location"]))
         return node
-
-    @cached_property
-    def bodies(self) -> dict[str, Any]:
-        """The stages as dvc.yaml of either pipeline has them, by name."""
-        files = [read_yaml(self.root / file) for file in PIPELINES if (self.root / file).is_file()]
-        return {name: body for content in files for name, body in (content.get("stages") or {}).items()}
 
     @cached_property
     def lines(self) -> dict[str, Lines]:

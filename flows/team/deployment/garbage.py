@@ -30,7 +30,6 @@ from prefect.runtime import deployment, flow_run
 from pydantic import Field
 
 from evidence.dvc.stores import object_key
-from evidence.remote.lease import HOME as LEASES
 from extras.unfinished import HOME as UNFINISHED
 from extras.unfinished import STATE
 from flows import storage
@@ -40,6 +39,7 @@ from flows.team.deployment.mirror import Mirror
 from flows.team.deployment.nightly import CLONE, origin_of
 from flows.team.deployment.nightly import HOME as NIGHTLY
 from flows.team.notices.hooks import tell
+from flows.team.pools.lease import HOME as LEASES
 from flows.terminal import flow_output
 from ground.io import DataError
 from ground.remote import Listed, Store, open_store

@@ -35,7 +35,6 @@ from prefect.states import Cancelling, Crashed, Pending
 
 from evidence.dvc.history import next_run
 from evidence.dvc.lock import drop, drop_absent, dvc_lock
-from evidence.remote.lease import EXPIRY_S
 from evidence.remote.made import Order, compare, receive
 from flows import storage
 from flows.dvc import Cancelled, Dvc, DvcError, OnLine, State
@@ -44,6 +43,7 @@ from flows.places import Places, Retries, WorkerLost
 from flows.team.notices.automations import GONE, LOST
 from flows.team.pools.code import changed_params, committed
 from flows.team.pools.inputs import needed
+from flows.team.pools.lease import EXPIRY_S
 from flows.team.pools.leases import LOOK_S, Leases
 from flows.team.pools.order import FAILED, Ordered, signed
 from flows.team.pools.run import run_stage

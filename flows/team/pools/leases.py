@@ -1,4 +1,4 @@
-"""The leases of one run on its stages (evidence.remote.lease), if other machines reach its remote.
+"""The leases of one run on its stages (flows.team.pools.lease), if other machines reach its remote.
 
 Stages of pools and stages that keep unfinished work take one. The others end sooner than their outs reach the remote.
 A lease is held until the remote has the outs, or the stage fails or is interrupted.
@@ -20,13 +20,13 @@ from evidence.dvc.history import Locked, next_run
 from evidence.dvc.lock import drop, dvc_lock
 from evidence.dvc.pipeline import read_pipeline
 from evidence.record.environment import describe_actor, git
-from evidence.remote.lease import HOME, SILENT, Lease, Terms
 from evidence.remote.made import Made, Order, State, hand_back, receive
 from evidence.remote.publication import creates_exclusively
 from extras.unfinished import kind_of
 from flows import storage
 from flows.dvc import Dvc, OnLine
 from flows.processes import is_here, place
+from flows.team.pools.lease import HOME, SILENT, Lease, Terms
 from flows.team.pools.table import Needs
 from ground.io import DataError, PathfinderError, TransientError
 from ground.remote import Store
