@@ -78,13 +78,12 @@ class Journals:
         self.lines: list[Mapping[str, Any]] = []
         self._report = report or self.lines.append
         self._opened: set[str] = set()
-        self._is_reading = False
 
     def __enter__(self) -> Self:
         if not Journals._has_hook:
             sys.addaudithook(_on_event)  # cannot be removed, so it does nothing outside of such a block
         Journals._has_hook, Journals._watching = True, self
-        listen(journals=_used)
+        listen(journals=self.used)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -102,38 +101,27 @@ class Journals:
             else:
                 states = (before.get(line["journal"], line["before"]), line["before"])
                 before[line["journal"]] = min(states, key=lambda state: state["size"] if state else 0)
-        paths = {name: self.root / name for name in before}
-        return {
-            name: {"before": before[name], "after": state_of(path), "used": entries_of(path, joined(used[name]))}
-            for name, path in paths.items()
-        }
+        found = {}
+        for name, state in before.items():
+            entries = entries_of(self.root / name, joined(used[name]))
+            found[name] = {"before": state, "after": state_of(self.root / name), "used": entries}
+        return found
 
     def opened(self, name: str) -> None:
         """Report a journal that is about to be opened for the first time."""
-        if self._is_reading:
-            return
-        self._is_reading = True
-        try:
-            if (key := self._key(name)) is not None and key not in self._opened:
-                self._opened.add(key)
-                self._report({"journal": key, "before": state_of(self.root / key)})
-        finally:
-            self._is_reading = False
+        if (key := self._key(name)) is not None and key not in self._opened:
+            self._opened.add(key)  # first: to take its state opens it, too
+            self._report({"journal": key, "before": state_of(self.root / key)})
 
-    def used(self, name: str, ranges: Sequence[Sequence[int]]) -> None:
+    def used(self, path: Path, ranges: Sequence[Sequence[int]]) -> None:
         """Report entries of a journal, as ranges of bytes."""
-        if (key := self._key(name)) is not None:
+        if Journals._watching is self and (key := self._key(path)) is not None:
             self._report({"used": key, "ranges": ranges})
 
-    def _key(self, name: str) -> str | None:
+    def _key(self, name: str | Path) -> str | None:
         path = Path(os.path.abspath(name))
         inside = path.is_relative_to(self.root / STATE) and not path.is_relative_to(self.root / RECORDS)
         return path.relative_to(self.root).as_posix() if inside else None
-
-
-def _used(path: Path, ranges: Sequence[Sequence[int]]) -> None:
-    if Journals._watching is not None:
-        Journals._watching.used(str(path), ranges)
 
 
 def _on_event(event: str, arguments: tuple[Any, ...]) -> None:

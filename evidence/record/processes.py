@@ -29,50 +29,45 @@ _reporter: _Reporter | None = None
 
 
 @contextmanager
-def reports() -> Iterator[Reports]:
-    """Let the processes that start in this block report."""
+def reports() -> Iterator[Path]:
+    """Let the processes that start in this block report, each in a file of this folder."""
     with tempfile.TemporaryDirectory(prefix="stage-") as folder:
         os.environ |= {REPORTS: folder, REPORTER: f"{report_as.__module__}:{report_as.__name__}"}
         try:
-            yield Reports(Path(folder))
+            yield Path(folder)
         finally:
             del os.environ[REPORTS], os.environ[REPORTER]
 
 
-class Reports:
-    """The reports in a folder."""
+def add_reports(folder: Path, record: dict[str, Any], journals: Journals, locks: Path) -> None:
+    """Add the processes to a record, and to its modules, packages and journals what only they used.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    Modules of the stage's code count if their content is not that in the record.
+    """
+    root, counts, own = Path.cwd(), Counter[str](), set(record["unlisted_modules"])
+    for process, line in _lines(folder):
+        if "module" in line:
+            path, digest = Path(line["path"]), line["sha256"]
+            inside = path.relative_to(root).as_posix() if path.is_relative_to(root) else None
+            listed = record["code"].get(inside, {}).get("sha256") if inside else None
+            label = f"{line['module']} ({inside})" if inside else line["module"]
+            if listed != digest and label not in own:
+                record["unlisted_modules"][f"{label} in {process}"] = digest
+        elif "packages" in line:
+            counts[process] += 1
+            for name, versions in unlocked_packages(line["packages"], locks).items():
+                if record["unlocked_packages"].get(name) != versions:
+                    record["unlocked_packages"][f"{name} in {process}"] = versions
+        else:
+            journals.lines.append(line)
+    record["processes"] = dict(sorted(counts.items()))
 
-    def add_to(self, record: dict[str, Any], journals: Journals, locks: Path) -> None:
-        """Add the processes to a record, and to its modules and packages what only they used.
 
-        Modules of the stage's code count if their content is not that in the record.
-        """
-        root, counts, own = Path.cwd(), Counter[str](), set(record["unlisted_modules"])
-        for process, line in self._lines():
-            if "module" in line:
-                path, digest = Path(line["path"]), line["sha256"]
-                inside = path.relative_to(root).as_posix() if path.is_relative_to(root) else None
-                listed = record["code"].get(inside, {}).get("sha256") if inside else None
-                label = f"{line['module']} ({inside})" if inside else line["module"]
-                if listed != digest and label not in own:
-                    record["unlisted_modules"][f"{label} in {process}"] = digest
-            elif "packages" not in line:
-                journals.lines.append(line)
-            else:
-                counts[process] += 1
-                for name, versions in unlocked_packages(line["packages"], locks).items():
-                    if record["unlocked_packages"].get(name) != versions:
-                        record["unlocked_packages"][f"{name} in {process}"] = versions
-        record["processes"] = dict(sorted(counts.items()))
-
-    def _lines(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        for path in sorted(self._folder.glob("*.jsonl")):
-            for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-                if line.endswith("\n"):  # a process can be killed while it writes
-                    yield path.name.partition("-")[0], json.loads(line)
+def _lines(folder: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for path in sorted(folder.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+            if line.endswith("\n"):  # a process can be killed while it writes
+                yield path.name.partition("-")[0], json.loads(line)
 
 
 def report_as(name: str) -> None:

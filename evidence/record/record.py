@@ -36,7 +36,7 @@ from evidence.record.identity import LOCKS, WRAPPER, code_of, is_code
 from evidence.record.ledger import SIGNED, enter
 from evidence.record.materials import Journals, unlisted_modules, unlocked_packages
 from evidence.record.model_signature import MODEL_SIGNATURE, model_of, sign_model
-from evidence.record.processes import report_as, reports
+from evidence.record.processes import add_reports, report_as, reports
 from evidence.record.schema import SCHEMA
 from evidence.record.signing import sign
 from evidence.record.statement import HEAD, PAYLOAD_TYPE, statement_of
@@ -81,7 +81,7 @@ def _recorded(stage: Stage, is_own: bool) -> Iterator[None]:
     record, journals = _before(stage), Journals()
     start, clock = datetime.now(UTC), time.monotonic()
     os.environ[RECORDING] = stage.cmd
-    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as notes, journals, reports() as reported:
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as notes, journals, reports() as folder:
         os.environ[NOTES] = notes.name
         try:
             yield
@@ -91,7 +91,7 @@ def _recorded(stage: Stage, is_own: bool) -> Iterator[None]:
         record["environment"] = describe_environment()
         record["unlisted_modules"] = unlisted_modules(record["code"]) if is_own else {}
         record["unlocked_packages"] = unlocked_packages(record["environment"]["packages"], Path(LOCKS))
-        reported.add_to(record, journals, Path(LOCKS))
+        add_reports(folder, record, journals, Path(LOCKS))
     record["times"] = {
         "start": start.isoformat(timespec="seconds"),
         "end": datetime.now(UTC).isoformat(timespec="seconds"),
