@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
@@ -50,8 +51,7 @@ class Guard:
             raise DataError(f"{found[0].where}: {found[0].message}; nothing is taken from the remote")
         self.published = Published(root, Objects(self.remote, root), self.keys)
         self.entries = self._verified()
-        sha256 = {md5: sha256 for md5, (_, sha256) in recorded_files(self.published.records).items()}
-        self.fetcher = Fetcher(root, self.store, sha256)
+        self.fetcher = Fetcher(root, self.store, chain(*map(dict.values, self.published.records.values())))
         self._locks: dict[str, dict[str, Locked]] = {}
 
     def entry_of(self, commit: str | None) -> Entry:
@@ -159,7 +159,7 @@ def fetch_pointer(root: Path, pointer: str) -> None:
     found = history.read_pointer(root, root / pointer)
     for path, md5 in found.outs.items():
         store = remote_of(root, found.remotes.get(path)).opened()
-        Fetcher(root, store, {}).provide({path: md5})
+        Fetcher(root, store).provide({path: md5})
 
 
 def fetch_outs(root: Path, outs: Mapping[str, str], parts: Collection[str] = (), records: Iterable[Record] = ()) -> int:
@@ -167,15 +167,14 @@ def fetch_outs(root: Path, outs: Mapping[str, str], parts: Collection[str] = (),
 
     Each file also needs the sha256 that one of ``records`` has for its md5.
     """
-    sha256 = {md5: sha256 for md5, (_, sha256) in recorded_files({"": [*records]}).items()}
-    return Fetcher(root, remote_of(root).opened(), sha256).provide(outs, parts)
+    return Fetcher(root, remote_of(root).opened(), records).provide(outs, parts)
 
 
 class Fetcher:
-    """Copies objects from a store to the cache; ``sha256`` holds what records say about them, by md5."""
+    """Copies objects from a store to the cache; those that one of ``records`` names need its sha256, too."""
 
-    def __init__(self, root: Path, store: Store, sha256: Mapping[str, str]) -> None:
-        self.store, self.sha256 = store, sha256
+    def __init__(self, root: Path, store: Store, records: Iterable[Record] = ()) -> None:
+        self.store, self.known = store, recorded_files(records)
         self.cache = cache_of(root)
 
     def provide(self, outs: Mapping[str, str], parts: Collection[str] = ()) -> int:
@@ -210,7 +209,7 @@ class Fetcher:
                 found = digest_chunks(_written(self.store.chunks(key), handle))
             for kind, is_now, should_be in (
                 ("md5", found.md5, md5.removesuffix(".dir")),
-                ("sha256", found.sha256, self.sha256.get(md5, found.sha256)),
+                ("sha256", found.sha256, self.known[md5][1] if md5 in self.known else found.sha256),
             ):
                 if is_now != should_be:
                     raise DataError(

@@ -96,16 +96,16 @@ class Entry:
 class Published:
     """The evidence in one remote.
 
-    ``chain`` reads it; then ``entries`` are the entries whose chain and manifest are sound, and ``records`` those that
-    they name. ``void`` are the manifests of unsigned entries that a trusted key declared void, and ``digests`` the
-    sha256 of each entry by its number.
+    ``chain`` reads it; then ``entries`` are the entries whose chain and manifest are sound, and ``records`` the records
+    that they name, by stage and sha256. ``void`` are the manifests of unsigned entries that a trusted key declared
+    void, and ``digests`` the sha256 of each entry by its number.
     """
 
     def __init__(self, root: Path, objects: Objects, keys: Keys) -> None:
         self.root, self.objects, self.keys = root, objects, keys
         self.has_objects = objects.store.folder is not None  # otherwise this is a copy of the evidence only
         self.folder = objects.folder / FOLDER
-        self.records: dict[str, list[Record]] = {}
+        self.records: dict[str, dict[str, Record]] = {}
         self._manifests = {path.stem: path for path in sorted(self.folder.glob("manifests/[!.]*.json"))}
         self.entries: list[Entry] = []
         self.void: list[Manifest] = []
@@ -181,8 +181,8 @@ class Published:
 
     def _latest(self, manifest: Manifest) -> datetime:
         """The end of the latest run that a manifest names."""
-        named = [r for stage, d in manifest.records.items() for r in self.records.get(stage, ()) if r.digest == d]
-        ends = [moment_of(record.content["times"]["end"]) for record in named]
+        named = [self.records.get(stage, {}).get(digest) for stage, digest in manifest.records.items()]
+        ends = [moment_of(record.content["times"]["end"]) for record in named if record]
         return max(filter(None, ends), default=datetime.min.replace(tzinfo=UTC))
 
     def _manifest(self, digest: str, where: str) -> Manifest:
@@ -218,8 +218,8 @@ class Published:
             yield Finding(self.objects.name(path), f"sha256 is {record.digest}, not the one in its name; it was edited")
         elif record.problem:
             yield Finding(self.objects.name(path), record.problem)
-        elif all(record.digest != other.digest for other in self.records.setdefault(stage, [])):
-            self.records[stage].append(record)
+        else:
+            self.records.setdefault(stage, {}).setdefault(digest, record)
         try:
             signers, head = verified(record, self.keys)
         except RefusedKeyError:

@@ -12,7 +12,7 @@ sizes and sha256, which a lock does not name.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -66,7 +66,7 @@ def inventory(
     name: str,
     locked: Mapping[str, Locked],
     entries: list[Entry],
-    records: Mapping[str, list[Record]],
+    records: Iterable[Record],
     listing: Listing,
 ) -> dict[str, Expected]:
     """The objects of remote ``name`` by md5.
@@ -100,7 +100,7 @@ def inventory(
     return found
 
 
-def recorded_files(records: Mapping[str, list[Record]]) -> dict[str, tuple[int, str]]:
+def recorded_files(records: Iterable[Record]) -> dict[str, tuple[int, str]]:
     """Size and sha256 by md5 of every file that a record names."""
     files = (
         file
@@ -110,7 +110,7 @@ def recorded_files(records: Mapping[str, list[Record]]) -> dict[str, tuple[int, 
     return {file["md5"]: (file["size"], file["sha256"]) for file in files}
 
 
-def recorded_listings(records: Mapping[str, list[Record]]) -> dict[str, dict[str, str]]:
+def recorded_listings(records: Iterable[Record]) -> dict[str, dict[str, str]]:
     """The md5 of each file in every folder that a record names, if it agrees with the folder's digest."""
     found = {}
     for entry in _entries(records):
@@ -120,9 +120,9 @@ def recorded_listings(records: Mapping[str, list[Record]]) -> dict[str, dict[str
     return found
 
 
-def _entries(records: Mapping[str, list[Record]]) -> Iterator[dict[str, Any]]:
+def _entries(records: Iterable[Record]) -> Iterator[dict[str, Any]]:
     """The entry of each input and output in the intact records."""
-    for record in (record for of_stage in records.values() for record in of_stage if record.is_intact):
+    for record in (record for record in records if record.is_intact):
         for kind in ("inputs", "outputs"):
             yield from record.content[kind].values()
 
@@ -140,9 +140,7 @@ class FarObjects:
         self._items = {"".join(item.key.split("/")[-2:]): item for item in store.listed("files/md5/")}
         self._listings: dict[str, Mapping[str, str] | None] = {}
 
-    def findings(
-        self, locked: Mapping[str, Locked], entries: list[Entry], records: Mapping[str, list[Record]]
-    ) -> Iterator[Finding]:
+    def findings(self, locked: Mapping[str, Locked], entries: list[Entry], records: list[Record]) -> Iterator[Finding]:
         """Every object that is missing, has a different size or different bytes."""
         known = recorded_listings(records)
         wanted = inventory(self.name, locked, entries, records, lambda md5: known.get(md5) or self._listing(md5))

@@ -216,7 +216,7 @@ def _log(root: Path, log: Published, head: Head, note: Note, by: str) -> Iterato
     with suppress(DataError):
         known |= {entry.record for entry in (read_ledger(root) or [])[: note.ledger.number if note.ledger else 0]}
     for stage, digest in {p for e in log.entries if e.number > head.number for p in e.manifest.records.items()}:
-        record = next((each for each in log.records.get(stage, ()) if each.digest == digest), None)
+        record = log.records.get(stage, {}).get(digest)
         if digest not in known and record is not None and _ended(record, note) < -CLOCKS:
             told = f"record {digest[:12]} says that it ended before {note.time}, and was published later or back-dated"
             yield _late(record, told, where, note, log.keys)

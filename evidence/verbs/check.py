@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -227,7 +228,7 @@ class _Checker:
         logs = [(published, [*published.chain()]) for published in self.published]
         for name in self.chosen:
             found = entered_records(self.root, name)
-            found += [record for published in self.published for record in published.records.get(name, ())]
+            found += [record for published in self.published for record in published.records.get(name, {}).values()]
             self.records[name] = list({record.digest: record for record in found[::-1]}.values())[::-1]
         claims = [finding for stage in self._shown("workspace") for finding in self._stage(stage)]
         yield from claims
@@ -249,7 +250,7 @@ class _Checker:
         entries = {each.objects.store.name: each.entries for each in self.published}
         for name, store in self.opened.items():
             far = FarObjects(self.root, name, store, self.remote == "full")
-            yield from far.findings(self.chosen, entries.get(name, []), self.records)
+            yield from far.findings(self.chosen, entries.get(name, []), [*chain(*self.records.values())])
         if self.testimony:
             runners = {key for keys in self.signers.values() for key in keys}
             read = [each for each in self.published if each.has_objects or self.opened]
