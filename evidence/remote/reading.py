@@ -12,10 +12,11 @@ sizes and sha256, which a lock does not name.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -30,10 +31,6 @@ from ground.hashing import digest_chunks, folder_md5
 from ground.io import DataError
 from ground.progress import Progress
 from ground.remote import READERS, Listed, Store
-
-NEWEST = "the newest entry of the log"
-Listing = Callable[[str], Mapping[str, str] | None]
-"""The md5 of each file in the folder with a digest; ``None`` if its listing is missing or was edited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,54 +47,6 @@ class Expected:
     size: int | None
     sha256: str | None
     required: bool
-
-    @property
-    def is_listing(self) -> bool:
-        """True for the listing of a folder."""
-        return self.md5.endswith(".dir")
-
-    @property
-    def key(self) -> str:
-        """The key of the object in a remote."""
-        return object_key(self.md5)
-
-
-def inventory(
-    name: str,
-    locked: Mapping[str, Locked],
-    entries: list[Entry],
-    records: Iterable[Record],
-    listing: Listing,
-) -> dict[str, Expected]:
-    """The objects of remote ``name`` by md5.
-
-    The objects of the newest entry are required, as are the objects of the newest entry of a whole run and of ``.dvc``
-    files that name the remote.
-    """
-    newest = [entries[-1], *[each for each in entries if not each.manifest.partial][-1:]] if entries else []
-    known = recorded_files(records)
-    found: dict[str, Expected] = {}
-
-    def add(md5: str, path: str, why: str, required: bool) -> None:
-        size, sha256 = known.get(md5, (None, None))
-        if md5 in found:
-            found[md5] = replace(found[md5], required=found[md5].required or required)
-        else:
-            found[md5] = Expected(md5, path, why, size, sha256, required)
-        for inner, digest in ((listing(md5) if md5.endswith(".dir") else None) or {}).items():
-            add(digest, f"{path}/{inner}", why, required)
-
-    for entry in entries[::-1]:
-        for path, out in entry.manifest.outs.items():
-            why = NEWEST if entry is entries[-1] else f"entry {entry.number} of the log"
-            if out.md5 not in found or entry in newest:
-                add(out.md5, path, why, entry in newest)
-    for stage in locked.values():
-        for path, md5 in stage.outs.items():
-            at = stage.remotes.get(path)
-            if md5 and (at == name or (at is None and stage.cmd and stage.file == MAIN_LOCK)):
-                add(md5, path, stage.file, at == name)
-    return found
 
 
 def recorded_files(records: Iterable[Record]) -> dict[str, tuple[int, str]]:
@@ -138,15 +87,13 @@ class FarObjects:
     def __init__(self, root: Path, name: str, store: Store, full: bool) -> None:
         self.root, self.name, self.store, self.full = root, name, store, full
         self._items = {"".join(item.key.split("/")[-2:]): item for item in store.listed("files/md5/")}
-        self._listings: dict[str, Mapping[str, str] | None] = {}
+        self._listing = cache(self._read_listing)
 
     def findings(self, locked: Mapping[str, Locked], entries: list[Entry], records: list[Record]) -> Iterator[Finding]:
         """Every object that is missing, has a different size or different bytes."""
-        known = recorded_listings(records)
-        wanted = inventory(self.name, locked, entries, records, lambda md5: known.get(md5) or self._listing(md5))
         suspects, unpushed = [], []
-        for expected in wanted.values():
-            item = self._items.get(expected.md5)
+        for expected in self._wanted(locked, entries, records).values():
+            item, plain = self._items.get(expected.md5), expected.md5.removesuffix(".dir")
             if item is None:
                 if expected.required:
                     message = f"is missing; it belongs to {expected.path}, which {expected.why} names"
@@ -156,12 +103,44 @@ class FarObjects:
             elif expected.size is not None and item.size != expected.size:
                 message = f"has {item.size} bytes, the record of {expected.path} has {expected.size}"
                 yield self._finding(expected, message)
-            elif self.full or (item.md5 != expected.md5.removesuffix(".dir") and (item.md5 or expected.is_listing)):
+            elif self.full or (item.md5 != plain and (item.md5 or plain != expected.md5)):
                 suspects.append((expected, item))
         if unpushed:
             message = f"{MAIN_LOCK} names outs that were not pushed: {listed(dict.fromkeys(unpushed))}"
             yield Finding(f"remote {self.name}", message, "note")
         yield from self._read(suspects)
+
+    def _wanted(self, locked: Mapping[str, Locked], entries: list[Entry], records: list[Record]) -> dict[str, Expected]:
+        """The objects of the remote by md5.
+
+        The objects of the newest entry are required, as are the objects of the newest entry of a whole run and of
+        ``.dvc`` files that name the remote.
+        """
+        newest = [entries[-1], *[each for each in entries if not each.manifest.partial][-1:]] if entries else []
+        known, folders = recorded_files(records), recorded_listings(records)
+        found: dict[str, Expected] = {}
+
+        def add(md5: str, path: str, why: str, required: bool) -> None:
+            size, sha256 = known.get(md5, (None, None))
+            if md5 in found:
+                found[md5] = replace(found[md5], required=found[md5].required or required)
+            else:
+                found[md5] = Expected(md5, path, why, size, sha256, required)
+            files = (folders.get(md5) or self._listing(md5) or {}) if md5.endswith(".dir") else {}
+            for inner, digest in files.items():
+                add(digest, f"{path}/{inner}", why, required)
+
+        for entry in entries[::-1]:
+            for path, out in entry.manifest.outs.items():
+                why = "the newest entry of the log" if entry is entries[-1] else f"entry {entry.number} of the log"
+                if out.md5 not in found or entry in newest:
+                    add(out.md5, path, why, entry in newest)
+        for stage in locked.values():
+            for path, md5 in stage.outs.items():
+                at = stage.remotes.get(path)
+                if md5 and (at == self.name or (at is None and stage.cmd and stage.file == MAIN_LOCK)):
+                    add(md5, path, stage.file, at == self.name)
+        return found
 
     def _read(self, suspects: list[tuple[Expected, Listed]]) -> Iterator[Finding]:
         """Read objects and compare their bytes; good ones are remembered until all have been read."""
@@ -190,19 +169,17 @@ class FarObjects:
             return self._finding(expected, message)
         return None
 
-    def _listing(self, md5: str) -> Mapping[str, str] | None:
+    def _read_listing(self, md5: str) -> Mapping[str, str] | None:
         """The files of a folder from its object in the remote; ``None`` if it is missing or was edited."""
-        if md5 not in self._listings:
-            self._listings[md5] = None
-            if md5 in self._items:
-                content = b"".join(self.store.chunks(self._items[md5].key))
-                if digest_chunks([content]).md5 == md5.removesuffix(".dir"):
-                    with suppress(DataError):  # it has the md5 in its name, so a run pushed it in this form
-                        self._listings[md5] = parse_listing(content, self._items[md5].key)
-        return self._listings[md5]
+        if item := self._items.get(md5):
+            content = b"".join(self.store.chunks(item.key))
+            if digest_chunks([content]).md5 == md5.removesuffix(".dir"):
+                with suppress(DataError):  # it has the md5 in its name, so a run pushed it in this form
+                    return parse_listing(content, item.key)
+        return None
 
     def _finding(self, expected: Expected, message: str) -> Finding:
-        return Finding(f"remote {self.name} {expected.key}", message, cause="object")
+        return Finding(f"remote {self.name} {object_key(expected.md5)}", message, cause="object")
 
 
 class _Verified:
