@@ -33,8 +33,6 @@ _WORKFLOW = "https://bioschemas.org/profiles/ComputationalWorkflow/1.0-RELEASE"
 _COMPLETED = {"actionStatus": "http://schema.org/CompletedActionStatus"}
 _README = "README.md"
 _DVC, _PYTHON, _PYTORCH = "https://dvc.org/", "https://www.python.org/", "https://pytorch.org/"
-CONFIGURATION = "configuration"
-"""The additionalType of files that configure the runs."""
 
 
 def crate(lineage: Lineage, base: str = "") -> Entity:
@@ -195,7 +193,7 @@ class _Crate(Entities):
             "File",
             name="params.yaml",
             description="The parameters of every stage; the values that a run read are among its objects.",
-            additionalType=CONFIGURATION,
+            additionalType="configuration",
             encodingFormat=media_type("params.yaml"),
         )
         values = [value_id(key, value) for key, value in run.params.items()]
