@@ -17,7 +17,6 @@ from ground.show import counted
 
 DESCRIPTION = SETTINGS.description
 """The description of the exported training set, without provenance: the export stage cannot know its own record."""
-_PROV = "http://www.w3.org/ns/prov#"
 MISSING = "**To be written.** The evidence does not say: "
 
 
@@ -41,7 +40,6 @@ def croissant(lineage: Lineage) -> dict[str, Any]:
         "prov:used": [{"@id": uri("file", path), "prov:value": f"sha256:{a.sha256}"} for path, a in run.inputs.items()],
         "prov:wasAssociatedWith": {"@type": "prov:Agent", "prov:label": str(run.actor.get("user") or "unknown")},
     }
-    context = described["@context"] | {"prov": _PROV}
     files = [
         entry
         | {"contentUrl": (folder / entry["contentUrl"]).as_posix(), "prov:wasGeneratedBy": {"@id": activity["@id"]}}
@@ -58,14 +56,16 @@ def croissant(lineage: Lineage) -> dict[str, Any]:
         for name, source in lineage.sources.items()
         if not name.startswith(SETTINGS.models)
     ]
-    evidence = {"@id": f"urn:sha256:{run.record.digest}", "prov:label": f"record of the stage {run.name}"}
     return described | {
-        "@context": context,
+        "@context": described["@context"] | {"prov": "http://www.w3.org/ns/prov#"},
         "datePublished": run.end[:10],
         "distribution": files,
         "prov:wasGeneratedBy": activity,
         "prov:wasDerivedFrom": sources,
-        "prov:hadPrimarySource": evidence,
+        "prov:hadPrimarySource": {
+            "@id": f"urn:sha256:{run.record.digest}",
+            "prov:label": f"record of the stage {run.name}",
+        },
     }
 
 

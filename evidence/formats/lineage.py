@@ -132,9 +132,7 @@ def read_lineage(root: Path = Path("."), target: str | None = None, needs_record
     read = {path: each for run in runs for path, each in run.inputs.items()}
     made = {path: each for run in runs for path, each in run.outputs.items()}
     code = {path: each for run in runs for path, each in run.rooms.items()}
-    everything: dict[str, Artefact] = {}
-    for run in runs:
-        everything |= run.inputs | run.outputs
+    everything = {path: each for run in runs for path, each in (run.inputs | run.outputs).items()}
     identity = json.dumps([target, [[run.name, run.record.digest] for run in runs]])
     return Lineage(
         root,
