@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from evidence.audit.pointers import origins_of, parts_of, places_of, value_at
+from evidence.audit.pointers import origins_of, places_of, value_at
 from evidence.audit.records import signers_of
 from evidence.audit.sources import RAW
 from evidence.audit.trust import trusted_keys
@@ -25,7 +25,6 @@ from ground.text import anchor_of
 
 _TABLES, _LINES = SETTINGS.tables, SETTINGS.lines
 _LINES_SHOWN, _PROBLEM_SHOWN, _NAMES_SHOWN = 3, 160, 4
-Origins = Mapping[str, Mapping[str, Any]]
 Lines = tuple[int, list[tuple[str, str]]]
 
 
@@ -43,9 +42,9 @@ class Figure:
 def figures(tables: Any) -> list[Figure]:
     """The scores of every system, as the report's first table has them; empty for a file without such a table."""
     results = tables.get("results") if isinstance(tables, Mapping) else None
-    origins = origins_of(tables, "/results")
+    part = {key: tables[key] for key in ("results", "origins") if results and key in tables}  # less to search
     return [
-        _figure(origins, f"/results/{number}/{key}", f"{line.get('system', number)}: {key}", score)
+        _figure(part, f"/results/{number}/{key}", f"{line.get('system', number)}: {key}", score)
         for number, line in enumerate(results if isinstance(results, list) else ())
         for key, score in (line.items() if isinstance(line, Mapping) else ())
         if isinstance(score, Mapping) and isinstance(score.get("value"), (int, float))
@@ -56,14 +55,12 @@ def figure_at(tables: Any, pointer: str, where: str) -> Figure:
     """The figure under a JSON pointer; raises ``DataError`` as ``pointers.value_at`` does."""
     value = value_at(tables, pointer, where)
     known = next((figure for figure in figures(tables) if figure.pointer == pointer), None)
-    return known or _figure(origins_of(tables, pointer), pointer, pointer or where, value)
+    return known or _figure(tables, pointer, pointer or where, value)
 
 
-def _figure(origins: Origins, pointer: str, name: str, value: Any) -> Figure:
+def _figure(tables: Any, pointer: str, name: str, value: Any) -> Figure:
     """The figure with all origins at, above and below its pointer."""
-    wanted = parts_of(pointer)
-    pairs = ((parts_of(place), origin) for place, origin in origins.items())
-    found = [origin for place, origin in pairs if all(a == b for a, b in zip(place, wanted, strict=False))]
+    found = origins_of(tables, pointer).values()
     how = ", ".join(dict.fromkeys(str(origin["how"]) for origin in found))
     return Figure(pointer, name, _short(value), how, tuple(places_of(found)))
 
