@@ -103,6 +103,7 @@ class Published:
 
     def __init__(self, root: Path, objects: Objects, keys: Keys) -> None:
         self.root, self.objects, self.keys = root, objects, keys
+        self.has_objects = objects.store.folder is not None  # otherwise this is a copy of the evidence only
         self.folder = objects.folder / FOLDER
         self.records: dict[str, dict[str, Record]] = {}
         self._manifests = {path.stem: path for path in sorted(self.folder.glob("manifests/[!.]*.json"))}
@@ -277,8 +278,7 @@ class Published:
         if not self.entries:
             return
         manifest = self.entries[-1].manifest
-        has_objects = self.objects.store.folder is not None  # otherwise this is a copy of the evidence only
-        for path, out in manifest.outs.items() if has_objects else ():
+        for path, out in manifest.outs.items() if self.has_objects else ():
             yield from self.objects.missing(out.md5, path, "the newest manifest")
         lock = self.root / MAIN_LOCK
         if sha256_file(lock) == manifest.dvc_lock:
