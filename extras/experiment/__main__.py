@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from extras.experiment.plan import CELLS, FOLDER, SHARES, Cell, load_plan
+from extras.experiment.plan import FOLDER, SHARES, Cell, load_plan
 from ground.io import DataError, read_json, write_json
 from ground.progress import Progress
 from ground.show import Verbs
@@ -106,32 +106,6 @@ def attack(
         for part in waiting:
             write_json(folder / f"{part}.json", attacked.measure(part))
     print(folder)
-
-
-@app.command()
-def attacked() -> None:
-    """Print the tables of the attacks that have ended."""
-    from extras.experiment.attacks import DRESSED, HEADS, dressed_rows, rows_of
-    from pathfinder.pages.page import markdown_table
-
-    print(markdown_table(DRESSED, dressed_rows(FOLDER / "attacks")))
-    if rows := rows_of(FOLDER / "attacks"):
-        print(f"\n{markdown_table(HEADS, rows)}")
-
-
-@app.command("answers")
-def print_answers(blocks: list[str]) -> None:
-    """Print the table of answers of the finished cells of blocks, such as `tuned`."""
-    from extras.experiment.answers import HEADS, answers, read_cells, rows_of
-    from extras.experiment.figures import read_judged
-    from extras.experiment.material import MATERIAL
-    from pathfinder.pages.page import markdown_table
-
-    cells = {cell: figures for block in blocks for cell, figures in read_cells(CELLS / block).items()}
-    if not cells:
-        raise DataError(f"{CELLS}: no finished cells of {', '.join(blocks)}; run them first")
-    plan, items = load_plan().block(blocks[0]), read_judged(MATERIAL / "processbench")
-    print(markdown_table(HEADS, rows_of(answers(cells, items, plan.looks, plan.readings))))
 
 
 if __name__ == "__main__":

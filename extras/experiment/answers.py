@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ Verdict = Literal["helps", "harms", "equivalent", "open", "too high"]
 Reading = Literal["soundness", "quality", "definition"]
 Figures = Mapping[str, Any]
 Rows = npt.NDArray[np.float64]
+Value = TypeVar("Value", float, Rows)
 """A figure or a difference on all items and on each resample, float64 (1 + resamples,), or one such row per seed."""
 SMALLEST = 1.0
 """Points: a smaller difference does not matter."""
@@ -110,20 +111,20 @@ class Replicates:
         return means
 
 
-def figure_of(figures: Figures, reading: str, f1: Callable[[str], Rows]) -> Rows:
-    """The figure of a cell and its replicates: F1 by a reading or, by definition, the mean of F1 and PRMScore.
+def figure_of(figures: Figures, reading: str, f1: Callable[[Figures], Value]) -> Value:
+    """The figure of a cell: F1 by a reading or, by definition, the mean of F1 and PRMScore.
 
-    By definition, the first reading of the variant that the benchmark asks for counts. PRMScore has no replicates.
+    ``f1`` takes F1, or F1 and its replicates, from the figures of a reading. By definition, the first reading of the
+    variant that the benchmark asks for counts. PRMScore has no replicates.
     """
     read = figures["processbench"]
     asked = "soundness" if reading == "definition" else reading
-    f1_values = f1(read.get(asked, next(iter(read.values())))["hits"])
+    found = f1(read.get(asked, next(iter(read.values()))))
     if reading != "definition":
-        return f1_values
+        return found
     rules = figures["prmbench"]
-    score = rules.get("definition", next(iter(rules.values())))["PRMScore"]
-    halved: Rows = (f1_values + score) / 2
-    return halved
+    score: float = rules.get("definition", next(iter(rules.values())))["PRMScore"]
+    return (found + score) / 2
 
 
 def answers(
@@ -141,7 +142,7 @@ def answers(
 
     def value(cell: Cell, reading: str) -> Rows:
         if (cell, reading) not in memo:
-            memo[cell, reading] = figure_of(cells[cell], reading, replicates.f1)
+            memo[cell, reading] = figure_of(cells[cell], reading, lambda read: replicates.f1(read["hits"]))
         return memo[cell, reading]
 
     out: list[Answer] = []

@@ -155,19 +155,12 @@ def dressed_faults(prm: PRM, problems: Sequence[Problem], threshold: Mapping[str
     rows: dict[str, Any] = {dressing: {} for dressing in DRESSINGS}
     for (dressing, kind), scored in sorted(grouped.items()):
         rows[dressing][kind] = {"n": len(scored)} | {
-            reading: {"accepted": _share(min(values) >= bound for values in read)} | _means(read)
+            reading: {"accepted": 100 * _mean(min(values) >= bound for values in read)}
+            | {name: _mean(map(reduce, read)) for name, reduce in REDUCE.items()}
             for reading, bound in threshold.items()
             if (read := [[step.read(reading) for step in steps] for steps in scored])
         }
     return rows
-
-
-def _share(flags: Iterator[bool]) -> float:
-    return 100 * float(np.mean([*flags]))
-
-
-def _means(read: Sequence[Sequence[float]]) -> dict[str, float]:
-    return {name: float(np.mean([reduce(values) for values in read])) for name, reduce in REDUCE.items()}
 
 
 def truth_of(problem: Problem, steps: Sequence[str]) -> tuple[bool, bool]:

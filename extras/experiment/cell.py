@@ -180,8 +180,7 @@ class Laboratory:
         """Train the model of a cell and save it in ``folder``; the path of the model."""
         torch.set_num_threads(1)  # a fixed order of sums
         base, settings = self.bases / cell.base, self.settings(block, cell)
-        tokenizer = tokens.load_tokenizer(base)
-        prompter = Prompter(tokenizer, VARIANTS[cell.variant])
+        tokenizer, prompter = tokens.load_tokenizer(base), self.prompter(cell)
         examples = self.examples(block, cell)
         network, added = load_network(base, tokenizer, settings)
         fitted = trainer.fit(network, prompter, examples, settings, folder / "progress")

@@ -8,7 +8,7 @@ from statistics import fmean, median, stdev
 
 import numpy as np
 
-from extras.experiment.answers import Figures, Replicates
+from extras.experiment.answers import Figures, Replicates, figure_of
 from extras.experiment.figures import Judged
 from extras.experiment.plan import MAIN_SHARE, Cell
 from pathfinder.benchmarks.bootstrap import estimate
@@ -38,13 +38,6 @@ def rate_rows(blocks: Sequence[tuple[Mapping[str, float], Cells]]) -> list[tuple
                 mean = fmean(figures.get("soundness", figures.get("quality")) for figures in read)
                 rows.append((variant, f"{rates[variant]:g}", f"{mean:.1f}", f"{len(read)}"))
     return rows
-
-
-def by_definition(figures: Figures) -> float:
-    """The mean of F1 and PRMScore in percent, each by the reading that the benchmark asks for, where there are two."""
-    read, rules = figures["processbench"], figures["prmbench"]
-    f1 = read.get("soundness", read.get("quality"))["f1"][str(MAIN_SHARE)]
-    return fmean((f1, rules.get("definition", next(iter(rules.values())))["PRMScore"]))
 
 
 def records_needed(curve: Mapping[int, float], figure: float) -> float:
@@ -88,8 +81,12 @@ def _curves(cells: Cells) -> tuple[list[int], list[dict[str, dict[int, float]]]]
     for cell, figures in cells.items():
         if cell.variant in _CURVED:
             both = by_seed.setdefault(cell.seed, {variant: {} for variant in _CURVED})
-            both[cell.variant][cell.size] = by_definition(figures)
+            both[cell.variant][cell.size] = figure_of(figures, "definition", _f1)
     return sizes, [both for both in by_seed.values() if all(sorted(curve) == sizes for curve in both.values())]
+
+
+def _f1(read: Figures) -> float:
+    return float(read["f1"][str(MAIN_SHARE)])
 
 
 def noise_rows(levels: Mapping[str, Mapping[str, Cells]], items: Sequence[Judged]) -> list[tuple[str, ...]]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-
 from ground.io import DataError
 from ground.text import meant
 from pathfinder.baselines import llemma, math_psa, math_shepherd, qwen, reasoneval, rlhflow, skywork
@@ -22,22 +19,9 @@ _SYSTEMS = (
     rlhflow.DEEPSEEK,
     skywork.SYSTEM,
 )
-
-
-def by_name(systems: Sequence[System]) -> dict[str, System]:
-    """The systems by name, in their order; raises ``ValueError`` if a name or a title of the paper repeats."""
-    for kind, names in (
-        ("name", [system.name for system in systems]),
-        ("title", [title for system in systems for title in system.titles]),
-    ):
-        if repeated := [name for name, count in Counter(names).items() if count > 1]:
-            raise ValueError(f"{kind} {repeated[0]!r} belongs to several systems; give each system its own")
-    return {system.name: system for system in systems}
-
-
-SYSTEMS = by_name(_SYSTEMS)
+SYSTEMS = {one.name: one for one in _SYSTEMS}
 """In the order of the files' names."""
-FORMS = by_name([TRL])
+FORMS = {TRL.name: TRL}
 """Forms of a checkpoint that anyone may have trained: no rows of the paper's tables."""
 
 

@@ -45,7 +45,7 @@ class RLHFlow:
         return token_head(weights, text.exact("+") + text.exact("-"), self.full)
 
 
-def _system(name: str, title: str, data: str) -> System:
+def _system(name: str, title: str) -> System:
     return System(
         name=name,
         titles=(title, title.replace("RLHFlow-", "RLHFlow-PRM-")),
@@ -57,5 +57,5 @@ def _system(name: str, title: str, data: str) -> System:
     )
 
 
-MISTRAL = _system("rlhflow-mistral", "RLHFlow-Mistral-8B", "Mistral")
-DEEPSEEK = _system("rlhflow-deepseek", "RLHFlow-DeepSeek-8B", "Deepseek")
+MISTRAL = _system("rlhflow-mistral", "RLHFlow-Mistral-8B")
+DEEPSEEK = _system("rlhflow-deepseek", "RLHFlow-DeepSeek-8B")

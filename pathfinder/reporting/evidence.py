@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from ground.io import read_jsonl
 from pathfinder.benchmarks.bootstrap import pooled
+from pathfinder.benchmarks.prmbench import VALIDITY
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.params import Report
 from pathfinder.core.prompts import VARIANTS as BY_NAME
@@ -54,7 +55,7 @@ class Evidence:
         self.first_runs = {name_of(members[0]): members[0].name for members in results.systems}
         self._published = {results.titles(name)[0]: name for found in results.published.values() for name in found}
         self._predictions, self.report = predictions, report
-        self._read = lru_cache(maxsize=_FILES_KEPT)(_rows_of)
+        self._read = lru_cache(maxsize=_FILES_KEPT)(lambda path: [row for _, row in read_jsonl(path)])
         processbench, prmbench = raw / "processbench", raw / "prmbench"
         self.processbench_items = read_processbench(processbench).items if processbench.exists() else []
         self.prmbench_items = read_prmbench(prmbench).items if prmbench.exists() else []
@@ -233,21 +234,14 @@ class Evidence:
         return gather({1: measured}, self.report, is_trained=False, files={1: self.files(name)}, reading=reading)
 
 
-def _rows_of(path: Path) -> list[Row]:
-    return [row for _, row in read_jsonl(path)]
-
-
 def _files_in(folder: Path) -> tuple[str, ...]:
     return tuple(path.as_posix() for path in sorted(folder.glob("*.json*")) if path.is_file())
 
 
-def _published_labels(row: Row) -> Row | None:
-    labels = row["scores"].get("step_level_validity_labels_official")
-    return None if labels is None else row | {"scores": {"step_level_validity_labels": labels}}
-
-
 def _as_published(measure: Measure, rows: list[Row]) -> Measured:
-    return measure([found for row in rows if (found := _published_labels(row)) is not None])
+    """The rows with labels by the published rule, measured by these."""
+    labels = [(row, row["scores"].get(f"{VALIDITY}_official")) for row in rows]
+    return measure([row | {"scores": {VALIDITY: found}} for row, found in labels if found is not None])
 
 
 def reading_as_published(variant: str) -> str:

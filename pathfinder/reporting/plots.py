@@ -9,7 +9,7 @@ from pathfinder.pages.page import Block, Figure, Table
 from pathfinder.pages.svg import Bar, interval_chart, line_chart
 from pathfinder.reporting.calibration import FEWEST, Rewards, area, bins, brier, calibration_error, roc, thinned
 from pathfinder.reporting.cells import scale_points
-from pathfinder.reporting.names import BENCHMARKS, name_of
+from pathfinder.reporting.names import BENCHMARKS, TEXTS, name_of
 from pathfinder.reporting.origins import from_files, said
 from pathfinder.reporting.results import Line, Results, Score
 
@@ -96,10 +96,7 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
             "steps or more.",
         ),
         Table(
-            f"Ranking and calibration on the steps of {benchmark}, by its reading, of each system's first run. An area "
-            "of 1 is perfect and one of 0.5 is chance. The calibration error is the mean gap between score and share "
-            "of correct steps over ten bins, weighted by their steps. The Brier score is the mean squared gap between "
-            "score and label. For both, 0 is perfect.",
+            TEXTS["captions"]["ranking"].format(benchmark=benchmark),
             headers,
             rows,
         ),

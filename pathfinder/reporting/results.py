@@ -202,16 +202,14 @@ def lines(
     """
     ours = []
     for members in results.systems:
-        cells = [
-            _read_as(
-                results.reading_besides(bench, members[0]),
-                levels.get(bench, {}).get(names.spoken(members[0]))
-                or (_score(measured.get(members[0].name)) if len(members) == 1 else names.MISSING),
-            )
-            for bench, measured in results.benchmarks.items()
-        ]
-        cells += [found.get(names.spoken(members[0]), names.MISSING) for found in by_rule.values()]
-        ours.append(Line(names.name_of(members[0]), names.label(members), tuple(cells), is_baseline=False))
+        run, cells = members[0], list[Cell]()
+        for bench, measured in results.benchmarks.items():
+            own = _score(measured.get(run.name)) if len(members) == 1 else names.MISSING
+            cell = levels.get(bench, {}).get(names.spoken(run), own)
+            by = results.reading_besides(bench, run)
+            cells.append(replace(cell, reading=by) if isinstance(cell, Score) else cell)
+        cells += [found.get(names.spoken(run), names.MISSING) for found in by_rule.values()]
+        ours.append(Line(names.name_of(run), names.label(members), tuple(cells), is_baseline=False))
     rows: list[tuple[str, list[Cell]]] = []
     for name in dict.fromkeys(name for found in results.published.values() for name in found):
         scores = [_score(found.get(name)) for found in results.published.values()]
@@ -229,10 +227,6 @@ def lines(
         rows.insert(-1, (name, [names.NOT_APPLICABLE, names.NOT_APPLICABLE, score]))
     others = [names.NOT_APPLICABLE] * len(by_rule)
     return [*ours, *(Line(name, name, (*row, *others)) for name, row in rows)]
-
-
-def _read_as(reading: str, cell: Cell) -> Cell:
-    return replace(cell, reading=reading) if isinstance(cell, Score) else cell
 
 
 def _score(metrics: Measured | None) -> Cell:

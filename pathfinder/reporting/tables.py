@@ -164,7 +164,10 @@ def _processbench_details(results: Results) -> list[Block]:
         (
             name,
             *cells.figures([row.n], ","),
-            *cells.figures(_f1_on(name, cells.seeds(m, found)) for m in systems),
+            *cells.figures(
+                cells.mean(each.generators[name].f1 for each in cells.seeds(m, found) if name in each.generators)
+                for m in systems
+            ),
         )
         for name, row in generators.items()
     ]
@@ -182,10 +185,6 @@ def _accuracies(members: Sequence[Run], found: Mapping[str, ProcessBench]) -> It
         parts = [metrics.subsets[name] for metrics in cells.seeds(members, found) if name in metrics.subsets]
         yield cells.mean(part.error_acc for part in parts)
         yield cells.mean(part.correct_acc for part in parts)
-
-
-def _f1_on(generator: str, found: Sequence[ProcessBench]) -> float | None:
-    return cells.mean(metrics.generators[generator].f1 for metrics in found if generator in metrics.generators)
 
 
 def _thresholds(results: Results) -> Fold:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
@@ -13,7 +12,7 @@ import pytest
 from ground.io import DataError
 from pathfinder import baselines
 from pathfinder.baselines.adapter import AUTHORS, System
-from pathfinder.baselines.registry import FORMS, SYSTEMS, by_name, system
+from pathfinder.baselines.registry import FORMS, SYSTEMS, system
 from pathfinder.benchmarks import paper
 from tests.baselines.authors_scripts import PAIRS
 
@@ -60,13 +59,9 @@ def test_every_system_of_the_room_is_registered() -> None:
     assert registered == found.keys()
 
 
-def test_repeated_names_and_titles_are_refused() -> None:
-    first, second = SYSTEMS["skywork"], SYSTEMS["llemma"]
-    assert by_name([first, second]) == {"skywork": first, "llemma": second}
-    with pytest.raises(ValueError, match="name 'skywork' belongs to several systems"):
-        by_name([first, second, replace(first, titles=())])
-    with pytest.raises(ValueError, match="title 'Skywork-PRM-7B' belongs to several systems"):
-        by_name([first, replace(second, titles=first.titles)])
+def test_no_title_belongs_to_two_systems() -> None:
+    titles = [title for one in SYSTEMS.values() for title in one.titles]
+    assert len({*titles}) == len(titles)
 
 
 def test_an_unknown_name_is_refused() -> None:

@@ -256,12 +256,6 @@ def test_a_file_that_is_no_cell_is_named(tmp_path: Path) -> None:
         read_cells(tmp_path)
 
 
-def test_answers_without_cells_name_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "CELLS", tmp_path)
-    with pytest.raises(DataError, match="no finished cells of tuned, curves; run them first"):
-        command.print_answers(["tuned", "curves"])
-
-
 @pytest.mark.campaign
 def test_the_command_measures_cells_in_processes_of_their_own(plan: Plan, drawn: Path, tmp_path: Path) -> None:
     block = {"bases": ["a2"], "variants": ["plain_error"], "sizes": [20], "seeds": [1, 1]}

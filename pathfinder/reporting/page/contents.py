@@ -40,7 +40,8 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     # the paper's models or the authors' checkpoint on the real benchmarks
     is_comparable = family in {"paper", "evaluate"} and not evidence.is_toy
     tested = findings(evidence, evidence.compared)
-    lead = [*opening(evidence, tested, gates), *_notice(family)]
+    notice = [Text(TEXTS["profiles"][family], is_notice=True)] if family in TEXTS["profiles"] else []
+    lead = [*opening(evidence, tested, gates), *notice]
     predictions = {name: evidence.rows(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()}
     files = {name: evidence.files(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()}
     paper: list[Block] = [*map(Text, TEXTS["paper" if is_comparable else "paper_elsewhere"].values())]
@@ -72,14 +73,10 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     }
     sections = _sections(measured)
     if evidence.is_toy:
-        sections = [*map(_marked, sections)]
+        sections = [replace(section, blocks=[*map(_marked, section.blocks)]) for section in sections]
     sections += _sections(data)
     absent = [title for title, blocks in (measured | data).items() if blocks and _is_missing(blocks)]
     return Page(TITLE, lead, [*sections, Section("Where everything is", _places(absent))])
-
-
-def _notice(family: str) -> list[Block]:
-    return [Text(TEXTS["profiles"][family], is_notice=True)] if family in TEXTS["profiles"] else []
 
 
 def _sections(found: Mapping[str, list[Block]]) -> list[Section]:
@@ -106,11 +103,7 @@ def with_files(page: Page, digests: Mapping[str, tuple[str, int]], tables: str, 
     paths = files_of(page)
     known = [(f"S{number}", path, *digests[path]) for number, path in enumerate(paths, start=1) if path in digests]
     rows = [(number, path, f"{size:,}", sha256) for number, path, sha256, size in known]
-    text = (
-        "These files made every figure of this page. When the mouse pointer is over a figure, the number of its file "
-        f"and the place in it are shown, and {tables} has them for every figure. The command pathfinder lineage up "
-        f"'{tables}#/results/0/processbench' shows a figure with the stages that wrote the files."
-    )
+    text = TEXTS["captions"]["files"].format(tables=tables)
     table = Table(
         "Files behind the figures, when the report was made.",
         ("number", "file", "bytes", "sha256"),
@@ -142,20 +135,12 @@ def _compared(evidence: Evidence, benchmark: Benchmark) -> list[Block]:
     found = [one for one in evidence.compared if one.benchmark == benchmark.title]
     figures = [[of.value, of.low, of.high] if (of := one.difference) else [] for one in found]
     sentences = [said(str(one), used) for one, used in zip(found, figures, strict=True)]
-    note = (
-        "Each comparison below has a 95 % interval of its own. “Beats” and “trails” mean that it excludes zero. Among "
-        "many intervals, some exclude zero by chance; the p-values that account for that are in "
-        f"“{CLAIMS}” and, for all comparisons, in {TABLES}."
-    )
+    note = TEXTS["captions"]["comparisons"].format(claims=CLAIMS, tables=TABLES)
     return [Text(note), Listing(sentences)] if sentences else []
 
 
-def _marked(section: Section) -> Section:
-    """The section with ``TOY`` before each row and entry of what was measured here, and a mark before captions."""
-    return replace(section, blocks=[_marked_block(block) for block in section.blocks])
-
-
-def _marked_block(block: Block) -> Block:
+def _marked(block: Block) -> Block:
+    """A block with ``TOY`` before each row and entry of what was measured here, and a mark before captions."""
     match block:
         case Table():
             measured = range(len(block.rows)) if block.measured is None else block.measured
@@ -166,6 +151,6 @@ def _marked_block(block: Block) -> Block:
         case Browser():
             return Browser([replace(entry, summary=f"{TOY}{entry.summary}") for entry in block.entries])
         case Fold():
-            return replace(block, blocks=[_marked_block(inner) for inner in block.blocks])  # type: ignore[misc]
+            return replace(block, blocks=[*map(_marked, block.blocks)])  # type: ignore[list-item]
         case _:
             return block

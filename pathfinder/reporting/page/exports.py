@@ -11,7 +11,7 @@ from pathfinder.pages.origins import origin_of
 from pathfinder.pages.page import Block, Fold, Page, Table
 from pathfinder.reporting.calibration import FEWEST, bins, roc, thinned
 from pathfinder.reporting.cells import printed, scale_points
-from pathfinder.reporting.claims import Finding, adjusted_findings
+from pathfinder.reporting.claims import adjusted_findings
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import BENCHMARKS, COLUMNS
 from pathfinder.reporting.page.account import curves_of, truth_lines
@@ -42,7 +42,7 @@ def tables_of(evidence: Evidence, page: Page, profile: str, digests: Mapping[str
         "comparisons": [
             asdict(comparison)
             | {"said": str(comparison), "p_adjusted": finding.p if comparison.difference else None}
-            | {"origins": _of_comparison(finding)}
+            | {"origins": dict.fromkeys(("difference", "said", "p_adjusted"), origins_in(finding.cell()))}
             for comparison, finding in zip(compared, adjusted_findings(compared), strict=True)
         ],
         "accounting": accounting,
@@ -96,12 +96,6 @@ def origins_in(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [origins_in(inner) for inner in value]
     return origin.as_json() if (origin := origin_of(value)) else None
-
-
-def _of_comparison(finding: Finding) -> dict[str, Any]:
-    """The origins of a comparison: the two sides, and for p_adjusted the other comparisons as well."""
-    origin = origin_of(finding.cell())
-    return {key: origin.as_json() if origin else None for key in ("difference", "said", "p_adjusted")}
 
 
 def plots_of(evidence: Evidence) -> Mapping[str, list[dict[str, Any]]]:

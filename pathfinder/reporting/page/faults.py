@@ -75,12 +75,7 @@ def caught(evidence: Evidence) -> list[Block]:
             texts = [f"{total:,}", *(f"{share:.1f}" for share in (*shares, 100 * objections[fault] / total))]
             name = f"{fault} ({kind}): {TEXTS['faults'][fault]}" if fault in TEXTS["faults"] else fault
             rows.append((name, *(Sourced(text, source.origin) for text in texts)))
-    caption = (
-        f"What {system} flags on the toy sets, by the true fault of a step, in percent of the steps with that fault. "
-        "The kind of the fault, in parentheses, is the flag that it should get. A step that is not optimal has no "
-        "error: it should get no flag, and a low reward. A step with several faults counts in each of their rows. "
-        "Stronger colours mark larger shares."
-    )
+    caption = TEXTS["captions"]["caught"].format(system=system)
     headers = ("true fault", "steps", *FLAGS.values(), "reward below one half")
     table = Table(caption, headers, rows, shades=shades, measured=frozenset())
     return [Text(Sourced(_summary(counts, truth), source.origin)), table]
