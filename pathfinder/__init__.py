@@ -11,7 +11,7 @@ from typing import Any
 _WHERE = {
     "PRM": "pathfinder.library",
     "ScoredSolution": "pathfinder.prm.results",
-    "ScoredStep": "pathfinder.prm.results",
+    "ScoredStep": "pathfinder.core.steps",
     "DataError": "ground.io",
     "Solution": "pathfinder.core.steps",
     "StepScore": "pathfinder.core.steps",

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ground.text import printable
 from pathfinder.core.labels import OPTIMALITY, PREDICTED
 from pathfinder.core.prompts import ERROR_FREE
+from pathfinder.core.steps import ScoredStep
 from pathfinder.pages.origins import Origin
 
 NAMES = {kind.name: kind.title for kind in PREDICTED} | {ERROR_FREE: "no error", OPTIMALITY: "optimal"}
@@ -32,38 +32,6 @@ EXAMPLE_STEPS = (
     r"The answer is \boxed{7}.",
 )
 """A solution in the quickstart's world with a consistency error, for the demo and the server's page."""
-
-
-class Typed(Protocol):
-    """A scored step, as ``pathfinder.prm.results.ScoredStep`` has it."""
-
-    @property
-    def text(self) -> str:
-        """The step's text."""
-
-    @property
-    def probabilities(self) -> Mapping[str, float]:
-        """The probability of no error by kind."""
-
-    @property
-    def reward(self) -> float | None:
-        """The probability that the step is correct."""
-
-    @property
-    def soundness(self) -> float | None:
-        """The probability of no error of any kind."""
-
-    @property
-    def quality(self) -> float | None:
-        """The probability that the step is free of errors and useful."""
-
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """The faults of the step in words; empty for a correct step."""
-
-    @property
-    def has_error(self) -> bool:
-        """True if the step has a fault that is an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +56,7 @@ class Picture:
 
 def picture_of(
     problem: str,
-    steps: Sequence[Typed],
+    steps: Sequence[ScoredStep],
     notes: Mapping[int, Sequence[str]] | None = None,
     origin: Origin | None = None,
 ) -> Picture:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
 
 from ground.io import DataError
 from ground.text import printable
 from pathfinder.core.given import Given
-from pathfinder.core.readings import DEFINITION, error_labels
-from pathfinder.core.steps import PRM, Solution, StepScore, by_reading
+from pathfinder.core.readings import DEFINITION
+from pathfinder.core.steps import PRM, ScoredStep, Solution, StepScore, by_reading, typed_step
 
 Form = Literal["processbench", "prmbench"]
 """Prediction files that can be written."""
@@ -22,72 +21,6 @@ TOO_LONG = "longer than the model's context"
 """The reason of a solution without scores."""
 NO_STEP = "empty"
 """The reason of a solution whose text is empty."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScoredStep:
-    """The typed score of one step.
-
-    ``probabilities`` maps the labels of the first pass to the probability that the step has *no* error of that kind:
-    ``math`` and ``consistency`` or, for the variant without separate categories, ``error_free``. ``reward`` is the
-    probability that the step is correct given the predicted labels; None in mode "pass1". ``soundness`` answers "is
-    there no error?", ``quality`` "is it free of errors and useful?", and ``optimality`` "is it useful?" for a step
-    without a predicted error; each is None for a model without that reading. All are between 0 and 1, and higher is
-    better.
-    """
-
-    text: str
-    probabilities: Mapping[str, float]
-    reward: float | None
-    soundness: float | None = None
-    quality: float | None = None
-    optimality: float | None = None
-
-    @property
-    def math(self) -> float | None:
-        """The probability of no math error; None for a model without this label."""
-        return self.probabilities.get("math")
-
-    @property
-    def consistency(self) -> float | None:
-        """The probability that the step is consistent with what precedes it; None for a model without this label."""
-        return self.probabilities.get("consistency")
-
-    @property
-    def errors(self) -> tuple[str, ...]:
-        """The kinds of error that the model predicts: the names whose probability is below one half."""
-        return tuple(name for name, p in error_labels(self.probabilities).items() if p < 0.5)
-
-    @property
-    def correct(self) -> bool:
-        """True if no error is predicted and the reward, if there is one, is at least one half."""
-        return not self.errors and (self.reward is None or self.reward >= 0.5)
-
-    @property
-    def findings(self) -> tuple[str, ...]:
-        """The faults of the step, in words: the predicted errors or, if there are none, a low quality or reward."""
-        named = tuple("error" if name == "error_free" else f"{name} error" for name in self.errors)
-        doubt = "low reward" if self.quality is None else "not useful" if self.probabilities else "wrong or not useful"
-        return named or (() if self.correct else (doubt,))
-
-    @property
-    def has_error(self) -> bool:
-        """True if the step is not sound or, for a model without that reading, not correct."""
-        return not self.correct if self.soundness is None else self.soundness < 0.5
-
-    def row(self) -> dict[str, Any]:
-        """The step in JSON, without its text: the same keys in ``score``, in ``demo`` and over HTTP."""
-        return {
-            "math": self.math,
-            "consistency": self.consistency,
-            "reward": self.reward,
-            "soundness": self.soundness,
-            "quality": self.quality,
-            "optimality": self.optimality,
-            "probabilities": dict(self.probabilities),
-            "errors": list(self.errors),
-            "correct": self.correct,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +72,6 @@ class UnscoredSolution:
     def row(self) -> dict[str, Any]:
         """The solution in JSON: neither steps nor a first error."""
         return {"scored": False, "reason": self.reason}
-
-
-def typed_step(text: str, score: StepScore) -> ScoredStep:
-    """The typed score of a step."""
-    reward = None if math.isnan(score.reward) else score.reward
-    return ScoredStep(text, dict(score.first), reward, score.soundness, score.quality, score.optimality)
 
 
 def scored_solution(

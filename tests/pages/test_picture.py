@@ -6,9 +6,9 @@ import re
 from xml.etree import ElementTree
 
 from docs.tools.picture import as_svg
+from pathfinder.core.steps import ScoredStep
 from pathfinder.pages.page import Page, Section, to_html, to_markdown
 from pathfinder.pages.picture import as_text, picture_of
-from pathfinder.prm.results import ScoredStep
 
 STEPS = (
     ScoredStep("fine", {"math": 0.9, "consistency": 0.8}, 0.7),

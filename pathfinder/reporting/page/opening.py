@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pathfinder.benchmarks.readers import ProcessBenchItem
-from pathfinder.core.steps import StepScore
+from pathfinder.core.steps import ScoredStep, StepScore, typed_step
 from pathfinder.pages.page import Block, Chips, Text
 from pathfinder.pages.picture import LEGEND, picture_of
-from pathfinder.prm.results import ScoredSolution, ScoredStep, typed_step
+from pathfinder.prm.results import ScoredSolution
 from pathfinder.reporting.claims import Findings, chips, hypothesis, listed
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS
