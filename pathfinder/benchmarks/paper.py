@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -57,9 +58,15 @@ def ours(variant: str, mix: str) -> str:
     return base + _ABLATIONS.get(variant, f" {variant}")
 
 
-def _table(content: dict[str, Any], **defaults: Any) -> PaperTable:
-    found = defaults | content
-    rows = [*content["rows"], *defaults.get("rows", ())]
+CONTENT: dict[str, Any] = tomllib.loads(files(__package__).joinpath("paper.toml").read_text(encoding="utf-8"))
+"""``paper.toml``: the tables by name."""
+
+
+def table(name: str, content: Mapping[str, Any] = CONTENT) -> PaperTable:
+    """A table; ``processbench_full`` has the LLM judges before the rows of ``processbench``."""
+    base = content["processbench"] if name == "processbench_full" else {"rows": []}
+    found = base | content[name]
+    rows = [*content[name]["rows"], *base["rows"]]
     return PaperTable(
         found["label"],
         found["caption"],
@@ -69,13 +76,12 @@ def _table(content: dict[str, Any], **defaults: Any) -> PaperTable:
     )
 
 
-_CONTENT = tomllib.loads(files(__package__).joinpath("paper.toml").read_text(encoding="utf-8"))
-PROCESSBENCH = _table(_CONTENT["processbench"])
-PROCESSBENCH_FULL = _table(_CONTENT["processbench_full"], **_CONTENT["processbench"])
-"""Table ``PROCESSBENCH`` with the LLM judges before its rows."""
-PRMBENCH = _table(_CONTENT["prmbench"])
-SEARCH = _table(_CONTENT["search"])
-SCALE_LABEL: str = _CONTENT["scale"]["label"]
-SCALE = tuple(
-    ScaleRow(name, samples, mistral, tuple(values)) for name, samples, mistral, values in _CONTENT["scale"]["rows"]
-)
+def scale(content: Mapping[str, Any] = CONTENT) -> tuple[ScaleRow, ...]:
+    """The rows of the table of data mixes."""
+    rows = content["scale"]["rows"]
+    return tuple(ScaleRow(name, samples, mistral, tuple(values)) for name, samples, mistral, values in rows)
+
+
+PROCESSBENCH, PROCESSBENCH_FULL = table("processbench"), table("processbench_full")
+PRMBENCH, SEARCH, SCALE = table("prmbench"), table("search"), scale()
+SCALE_LABEL: str = CONTENT["scale"]["label"]

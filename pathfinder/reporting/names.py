@@ -12,6 +12,7 @@ from pathfinder.benchmarks import paper, prmbench, processbench
 from pathfinder.core import prompts
 from pathfinder.core.runs import MAIN_MIX, Run
 from pathfinder.policy import choosing
+from pathfinder.reporting.origins import PAPER, placed
 
 VARIANTS = {variant.name: variant.title for variant in prompts.VARIANTS.values()}
 MIXES = {"prm800k": "PRM800K only"}
@@ -36,9 +37,14 @@ class Benchmark:
     reading: str
 
 
-PROCESSBENCH = Benchmark("processbench", "ProcessBench mean F1", paper.PROCESSBENCH, processbench.READING)
-PRMBENCH = Benchmark("prmbench", "PRMScore", paper.PRMBENCH, prmbench.READING)
-SEARCH = Benchmark("search", "search accuracy", paper.SEARCH, choosing.READING)
+_PAPER = placed(paper.CONTENT, PAPER)
+PROCESSBENCH = Benchmark(
+    "processbench", "ProcessBench mean F1", paper.table("processbench", _PAPER), processbench.READING
+)
+PRMBENCH = Benchmark("prmbench", "PRMScore", paper.table("prmbench", _PAPER), prmbench.READING)
+SEARCH = Benchmark("search", "search accuracy", paper.table("search", _PAPER), choosing.READING)
+PROCESSBENCH_FULL, SCALE = paper.table("processbench_full", _PAPER), paper.scale(_PAPER)
+"""The paper's further tables; each figure of its tables knows its place."""
 BENCHMARKS = (PROCESSBENCH, PRMBENCH, SEARCH)
 COLUMNS = {benchmark.key: benchmark.title for benchmark in BENCHMARKS} | choosing.COLUMNS
 """The columns of the main results, by their key in ``reports/tables.json``."""

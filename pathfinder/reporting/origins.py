@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from ground.io import sha256_file
-from pathfinder.benchmarks import paper
+from pathfinder.benchmarks.paper import ScaleRow
 from pathfinder.pages.origins import Origin, Sourced, joined, origin_of
 
 PAPER = "pathfinder/benchmarks/paper.toml"
 _PROJECT = Path(__file__).resolve().parents[2]
 COPY, MEAN, SUM = "copy", "mean", "sum"
-_OF_TABLES = {paper.PROCESSBENCH.label: "processbench", paper.PROCESSBENCH_FULL.label: "processbench_full"}
-_OF_TABLES |= {paper.PRMBENCH.label: "prmbench", paper.SEARCH.label: "search", paper.SCALE_LABEL: "scale"}
 
 
 class Number(float):
@@ -93,23 +91,8 @@ def escaped(key: str) -> str:
     return key.replace("~", "~0").replace("/", "~1")
 
 
-def of_paper(label: str, place: int, values: Iterable[float]) -> list[Any]:
-    """The figures in a row, counted from 0, of the paper's table with this label, with their places in paper.toml."""
-    row = _paper_row(label, place)
-    column = 3 if label == paper.SCALE_LABEL else 2
-    return [with_origin(value, Origin(COPY, (f"{row}/{column}/{at}",))) for at, value in enumerate(values)]
-
-
-def sizes_of_paper(place: int, row: paper.ScaleRow) -> list[Sourced]:
+def sizes_of_paper(place: int, row: ScaleRow) -> list[Sourced]:
     """The numbers of samples in a row of the paper's table of data sizes, with their places."""
-    at = _paper_row(paper.SCALE_LABEL, place)
     texts = {1: row.samples, 2: row.mistral_samples}
+    at = f"{PAPER}#/scale/rows/{place}"
     return [Sourced(text, Origin(COPY, (f"{at}/{column}",))) for column, text in texts.items()]
-
-
-def _paper_row(label: str, place: int) -> str:
-    key = _OF_TABLES[label]
-    own = len(paper.PROCESSBENCH_FULL.rows) - len(paper.PROCESSBENCH.rows)
-    if key == "processbench_full" and place >= own:  # this table ends with the rows of the other
-        key, place = "processbench", place - own
-    return f"{PAPER}#/{key}/rows/{place}"

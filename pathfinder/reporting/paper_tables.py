@@ -10,8 +10,17 @@ from pathfinder.pages.page import Block, Figure, Fold, Table
 from pathfinder.pages.svg import dot_chart, scatter_chart
 from pathfinder.reporting import cells, names
 from pathfinder.reporting.evidence import reading_as_published
-from pathfinder.reporting.names import BENCHMARKS, NOT_APPLICABLE, PROCESSBENCH, SEARCH, Benchmark, label, name_of
-from pathfinder.reporting.origins import made, of_paper, said, sizes_of_paper
+from pathfinder.reporting.names import (
+    BENCHMARKS,
+    NOT_APPLICABLE,
+    PRMBENCH,
+    PROCESSBENCH,
+    SEARCH,
+    Benchmark,
+    label,
+    name_of,
+)
+from pathfinder.reporting.origins import made, said, sizes_of_paper
 from pathfinder.reporting.results import Results, as_published, repaired
 from pathfinder.reporting.tables import PUBLISHED_RULES, TITLES, known, scores_in
 
@@ -38,12 +47,12 @@ def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
     """
     tables = [_paper_table(results, bench, bench.table, is_comparable) for bench in names.BENCHMARKS]
     tables += [_scale_table(results, is_comparable)]
-    tables.insert(1, _paper_table(results, PROCESSBENCH, paper.PROCESSBENCH_FULL, is_comparable))
+    tables.insert(1, _paper_table(results, PROCESSBENCH, names.PROCESSBENCH_FULL, is_comparable))
     return list(tables) if is_comparable else [Fold(table.caption.partition(". ")[0], [table]) for table in tables]
 
 
 def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable, is_comparable: bool) -> Table:
-    theirs = {row.name: of_paper(table.label, place, row.values) for place, row in enumerate(table.rows)}
+    theirs = {row.name: row.values for row in table.rows}
     found: list[tuple[str, str, list[float | None], list[str]]] = []
     published = results.read(benchmark, as_published)
     for members in cells.measured(results, benchmark):
@@ -93,8 +102,7 @@ def _words(results: Results, benchmark: Benchmark) -> str:
 
 
 def _scale_table(results: Results, is_comparable: bool) -> Table:
-    figures = [of_paper(paper.SCALE_LABEL, place, row.values) for place, row in enumerate(paper.SCALE)]
-    theirs = dict(zip(("prm800k", "400k", "550k"), figures, strict=True))
+    theirs = dict(zip(("prm800k", "400k", "550k"), (row.values for row in names.SCALE), strict=True))
     ours = []
     words_of_search = "" if SEARCH in results.official else f" (search: {GRADED_AS_PUBLISHED})"
     for view, words in ((as_published, AS_PUBLISHED + words_of_search), (repaired, REPAIRED)):
@@ -106,8 +114,7 @@ def _scale_table(results: Results, is_comparable: bool) -> Table:
     headers = ("model", "samples", "Mistral samples", *TITLES)
     caption = "Effect of scaling the Mistral data in the paper and here. Our sizes are in training records."
     printed = [
-        (row.name, *sizes_of_paper(place, row), *cells.figures(values))
-        for place, (row, values) in enumerate(zip(paper.SCALE, figures, strict=True))
+        (row.name, *sizes_of_paper(place, row), *cells.figures(row.values)) for place, row in enumerate(names.SCALE)
     ]
     return _with_ours(caption, headers, printed, ours)
 
@@ -138,10 +145,9 @@ def performance(results: Results, is_comparable: bool) -> Figure:
     """The paper's figure "Performance comparison", with our systems under the published rules if comparable."""
     rows: dict[str, dict[str, float]] = {}
     for bench in BENCHMARKS:
-        for place, row in enumerate(bench.table.rows):
+        for row in bench.table.rows:
             if ("7B" in row.name or "8B" in row.name) and " w/o " not in row.name:
-                printed = of_paper(bench.table.label, place, row.values)
-                rows.setdefault(_SAME.get(row.name, row.name), {})[bench.title] = printed[-1]
+                rows.setdefault(_SAME.get(row.name, row.name), {})[bench.title] = row.values[-1]
     for bench in BENCHMARKS if is_comparable else ():
         published = results.read(bench, as_published)
         for members in results.systems:
@@ -156,15 +162,9 @@ def performance(results: Results, is_comparable: bool) -> Figure:
 def scale(results: Results, is_comparable: bool) -> Figure:
     """The paper's figure of PRMScore by data scale, with our systems under the published rules if comparable."""
     sizes = {row.name: size for row in paper.PROCESSBENCH.rows if (size := _size(row.samples))}
-    scores = {
-        _SAME.get(row.name, row.name): of_paper(paper.PRMBENCH.label, place, row.values)[-1]
-        for place, row in enumerate(paper.PRMBENCH.rows)
-    }
+    scores = {_SAME.get(row.name, row.name): row.values[-1] for row in PRMBENCH.table.rows}
     others = [(size, scores[name], name) for name, size in sizes.items() if name in scores and "PathFinder" not in name]
-    theirs = [
-        (_size(row.samples) or 1.0, of_paper(paper.SCALE_LABEL, place, row.values)[1], f"{row.name} {row.samples}")
-        for place, row in enumerate(paper.SCALE)
-    ]
+    theirs = [(_size(row.samples) or 1.0, row.values[1], f"{row.name} {row.samples}") for row in names.SCALE]
     series = {"other PRMs": others, "the paper's PathFinder-PRM": theirs}
     points = cells.scale_points(results, as_published) if is_comparable else []
     if ours := [(float(n), values[1], name_of(run)) for run, n, _, values in points if values[1]]:
