@@ -124,28 +124,15 @@ class System:
     files: tuple[str, ...] = ()
     reading: str = ""
 
-    def level(self, report: Report, spread: Between | None = None) -> Score:
+    def level(self, report: Report, spread: Spread | None = None) -> Score:
         """The mean over seeds in percent, its interval clipped to 0 to 100; ``spread`` applies to a single seed."""
         between = spread if spread and len(self.seeds) == 1 else None
-        found = estimate([self.replicates], report.confidence, between.spread.of(1) if between else None)
+        found = estimate([self.replicates], report.confidence, between and between.of(1))
         how = f"mean over {len(self.seeds)} seeds" if len(self.seeds) > 1 else "statistic"
         own = from_files(how, self.files)
-        ends = [own, *([between.carrier] if between else [])]
+        ends = [own, between and between.variance]
         low, high = (made(how, end, ends) for end in (max(0.0, found.low), min(100.0, found.high)))
         return Score(made(how, found.value, [own]), low, high)
-
-
-@dataclass(frozen=True, slots=True)
-class Between:
-    """The variance between training seeds, and the files of the systems that it was measured on."""
-
-    spread: Spread
-    files: tuple[str, ...]
-
-    @property
-    def carrier(self) -> object:
-        """Something with the origin of the spread."""
-        return from_files("variance between seeds", self.files)
 
 
 def gather(
@@ -174,7 +161,7 @@ def compare(
     pairs: Iterable[tuple[str, str]],
     benchmark: str,
     report: Report,
-    spread: Between | None = None,
+    spread: Spread | None = None,
 ) -> list[Comparison]:
     """Compare every pair whose sides were measured on the same problems; equal seeds are paired.
 
@@ -196,9 +183,9 @@ def compare(
             continue
         parts = [first.replicates - second.replicates] if is_paired else [first.replicates, -second.replicates]
         between = spread if spread and 1 in counts else None
-        difference = estimate(parts, report.confidence, between.spread.of(*counts) if between else None)
+        difference = estimate(parts, report.confidence, between and between.of(*counts))
         sides = [from_files(_DIFFERENCE, first.files + second.files)]
-        ends = [*sides, *([between.carrier] if between else [])]
+        ends = [*sides, between and between.variance]
         known = replace(
             difference,
             value=made(_DIFFERENCE, difference.value, sides),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ground.io import read_jsonl
-from pathfinder.benchmarks.bootstrap import pooled
+from pathfinder.benchmarks.bootstrap import Spread, pooled
 from pathfinder.benchmarks.prmbench import VALIDITY
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.params import Report
@@ -19,8 +19,9 @@ from pathfinder.core.runs import Run
 from pathfinder.policy.choosing import COLUMNS, RULES
 from pathfinder.reporting import comparisons
 from pathfinder.reporting.calibration import Rewards, prmbench_rewards, processbench_rewards
-from pathfinder.reporting.comparisons import Between, Comparison, Measured, System, compare, gather
+from pathfinder.reporting.comparisons import Comparison, Measured, System, compare, gather
 from pathfinder.reporting.names import CONTROL, PRMBENCH, PROCESSBENCH, SEARCH, VARIANTS, Benchmark, name_of, spoken
+from pathfinder.reporting.origins import from_files, made
 from pathfinder.reporting.results import Line, Results, Score, lines
 
 FULL = VARIANTS["full"]
@@ -29,6 +30,7 @@ ONE_SAMPLE = "one sample of the policy (pass@1)"
 BEST_OF_N = {rule: f"its own {way} n ({score})" for rule, (way, score) in RULES.items()}
 _FILES_KEPT = 8
 """Prediction files in memory at a time: the seeds of our systems, which several rules read in turn."""
+_BETWEEN = "variance between seeds"
 Row = dict[str, Any]
 Measure = Callable[[list[Row]], Measured]
 
@@ -109,15 +111,16 @@ class Evidence:
         return found
 
     @cached_property
-    def spreads(self) -> dict[Benchmark, Between | None]:
+    def spreads(self) -> dict[Benchmark, Spread | None]:
         """Per benchmark, the variance between our systems' seeds, if some system has several."""
         return {bench: self._between(found) for bench, found in self.measured.items()}
 
-    def _between(self, found: Mapping[str, System]) -> Between | None:
+    def _between(self, found: Mapping[str, System]) -> Spread | None:
+        """The variance between the seeds of our systems among ``found``, with their files as its origin."""
         ours = [system for name, system in found.items() if name in self.systems]
         spread = pooled(system.replicates for system in ours)
         files = dict.fromkeys(file for system in ours if len(system.seeds) > 1 for file in system.files)
-        return Between(spread, tuple(files)) if spread else None
+        return spread and replace(spread, variance=made(_BETWEEN, spread.variance, [from_files(_BETWEEN, files)]))
 
     @cached_property
     def lines(self) -> list[Line]:
