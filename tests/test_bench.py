@@ -212,7 +212,7 @@ def test_the_server_says_which_policy_it_has(problems: str) -> None:
     for offered, asked in (("tiny-judge", None), (theirs, None), (theirs, theirs)):
         with judge_server(JudgeServer(answer, model=offered)) as server:
             task = SearchOptions(asked, server.url, Path(problems)).read(Path("unused"), 0)
-        assert task.policy.repository == offered
+        assert task[2].repository == offered
     with judge_server(JudgeServer(answer)) as server:
         words = ["model", "--on", "search", "--problems", problems, "--policy-url", server.url, "--policy", theirs]
         done = CLI.invoke(app, ["bench", *words])

@@ -62,13 +62,13 @@ class SearchOptions:
     n: int = 8
     rules: GradingPreset = "repaired"
 
-    def read(self, data: Path, limit: int) -> SearchTask:
+    def read(self, data: Path, limit: int) -> Task:
         """The problems, by default the sets in ``data``, and the policy.
 
         Raises ``DataError`` if they do not exist or the server offers another policy, ``TransientError`` if the server
         does not answer.
         """
-        return SearchTask(self, _problems(data, limit, self.problems), policy_of(self))
+        return self, _problems(data, limit, self.problems), policy_of(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,18 +80,13 @@ class _Policy:
     repository: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class SearchTask:
-    """Problems and the policy that solves them."""
-
-    options: SearchOptions
-    loaded: Loaded[SearchProblem]
-    policy: _Policy
+Task = tuple[SearchOptions, Loaded[SearchProblem], _Policy]
+"""Problems and the policy that solves them."""
 
 
-def bench_search(model: Named, scoring: Score, task: SearchTask, kept: str, subsets: bool) -> Iterator[Row]:
+def bench_search(model: Named, scoring: Score, task: Task, kept: str, subsets: bool) -> Iterator[Row]:
     """The rows of the search; finished chunks of work are kept below ``kept``, as in ``chunk_folder``."""
-    options, loaded, policy = task.options, task.loaded, task.policy
+    options, loaded, policy = task
     settings = settings_of(options)
     sections: dict[str, Any] = {"search": settings, "score": scoring}
     params = Params.model_construct(**sections)

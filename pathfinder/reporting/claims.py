@@ -24,17 +24,6 @@ from pathfinder.reporting.origins import said, with_origin
 
 _SETS = dict(zip(paper.SEARCH.columns, paper.SEARCH.headings, strict=True))
 _RIVALS = {ONE_SAMPLE: "pass@1", MAJORITY: "majority voting", BEST_OF_N["min"]: "best of n by min"}
-_DATA_EFFECTS = {
-    (1, 1): "it helps, and more of it helps further",
-    (1, 0): "it helps, and more of it makes no clear difference",
-    (1, -1): "some helps, more of it hurts",
-    (0, 1): "the first share makes no clear difference, and more of it helps",
-    (0, 0): "neither share makes a clear difference",
-    (0, -1): "the first share makes no clear difference, and more of it hurts",
-    (-1, 1): "some hurts, and more of it helps again",
-    (-1, 0): "it hurts, and more of it makes no clear difference",
-    (-1, -1): "it hurts, and more of it hurts further",
-}  # of the first share of the weak data and of the rest; no clear difference is no proof of equality
 VARIANT_CLAIMS = {
     "no_subtasks": ("separate subtasks help", "Does separating the subtasks help?"),
     "no_error_categories": ("separate error categories help", "Does separating the error categories help?"),
@@ -283,7 +272,7 @@ def _data(found: Findings) -> list[str]:
 
 def course(some: Finding, more: Finding) -> str:
     """The effect of the first share of the weak data and of the rest; only ``YES`` and ``NO`` count as effects."""
-    return _DATA_EFFECTS[some.verdict.effect, more.verdict.effect]
+    return TEXTS["data_effects"][f"{some.verdict.effect},{more.verdict.effect}"]
 
 
 def _by_set(evidence: Evidence) -> Findings:

@@ -143,6 +143,9 @@ class Line:
     is_baseline: bool = True
 
 
+_FORMS: Mapping[Benchmark, type[Measured]] = {PROCESSBENCH: ProcessBench, PRMBENCH: PRMBench, SEARCH: Search}
+
+
 def load_results(root: Path, runs: tuple[Run, ...], published: Sequence[str] = ()) -> Results:
     """Read the metric files of ``runs`` and ``published`` PRMs below ``root`` (``metrics/``).
 
@@ -173,11 +176,7 @@ def load_results(root: Path, runs: tuple[Run, ...], published: Sequence[str] = (
         processbench=several(ProcessBench, PROCESSBENCH.key, run_names),
         prmbench=several(PRMBench, PRMBENCH.key, run_names),
         search=several(Search, SEARCH.key, [*run_names, names.CONTROL]),
-        published={
-            PROCESSBENCH: several(ProcessBench, PROCESSBENCH.key, published),
-            PRMBENCH: several(PRMBench, PRMBENCH.key, published),
-            SEARCH: several(Search, SEARCH.key, published),
-        },
+        published={bench: several(form, bench.key, published) for bench, form in _FORMS.items()},
     )
 
 

@@ -17,6 +17,7 @@ from pathfinder.core.steps import StepScore, by_reading
 from pathfinder.pages.origins import Sourced
 from pathfinder.pages.page import Block, Table
 from pathfinder.reporting.evidence import Evidence
+from pathfinder.reporting.names import TEXTS
 from pathfinder.reporting.origins import from_files
 
 AUTHORS, QWEN = "pathfinder-prm-7b", "qwen-prm800k"
@@ -50,10 +51,12 @@ def prmbench_figures(
 def registered(evidence: Evidence) -> list[Block]:
     """A table of the predictions whose systems were measured; empty if there are none."""
     rows: list[tuple[str, ...]] = []
-    for says, file, test in _PREDICTIONS:
+    bounds = {"gap": LEAST_GAP, "simplicity": LEAST_SIMPLICITY, "published": PUBLISHED_SCORE, "chance": NEAR_CHANCE}
+    for name, (file, test) in _PREDICTIONS.items():
         scores = scores_of(evidence.rows(file))
         if any(scores.values()) and (found := test(evidence, scores)):
             origin = from_files("figures", evidence.files(file)).origin
+            says = TEXTS["registered"][name].format(**bounds)
             rows.append((says, Sourced(found[0], origin), Sourced("holds" if found[1] else "fails", origin)))
     caption = "Predictions that were written down before these systems were measured here."
     return [Table(caption, ("prediction", "found", "verdict"), rows)] if rows else []
@@ -97,28 +100,10 @@ def _at_chance(evidence: Evidence, scores: Scores) -> tuple[str, bool]:
     return text, found[best] <= chance + NEAR_CHANCE
 
 
-_PREDICTIONS: tuple[tuple[str, str, Callable[[Evidence, Scores], tuple[str, bool] | None]], ...] = (
-    (
-        f"P1. On ProcessBench, the F1 of the reward is at least {LEAST_GAP:g} points below the F1 of the error labels.",
-        f"processbench/{AUTHORS}.jsonl",
-        _gap,
-    ),
-    (
-        "P2. Most correct steps that the reward flags have <+> at every error label.",
-        f"processbench/{AUTHORS}.jsonl",
-        _alarms,
-    ),
-    (
-        "P3. On PRMBench, with the reward as the label of redundancy and the error labels elsewhere, simplicity is at "
-        f"least {LEAST_SIMPLICITY:g} and PRMScore above the published {PUBLISHED_SCORE:g}.",
-        f"prmbench/{AUTHORS}.jsonl",
-        _by_definition,
-    ),
-    (
-        "P4. Qwen2.5-Math-7B-PRM800K, trained with 0 as a positive rating, has at every threshold a simplicity of at "
-        f"most {NEAR_CHANCE:g} points above the best predictor without a model.",
-        f"prmbench/{QWEN}.jsonl",
-        _at_chance,
-    ),
-)
-"""Each prediction in words, the file of a system's predictions, and its test: words, and whether it holds."""
+_PREDICTIONS: Mapping[str, tuple[str, Callable[[Evidence, Scores], tuple[str, bool] | None]]] = {
+    "P1": (f"processbench/{AUTHORS}.jsonl", _gap),
+    "P2": (f"processbench/{AUTHORS}.jsonl", _alarms),
+    "P3": (f"prmbench/{AUTHORS}.jsonl", _by_definition),
+    "P4": (f"prmbench/{QWEN}.jsonl", _at_chance),
+}
+"""For each prediction, the file of a system's predictions, and its test: words, and whether it holds."""
