@@ -19,7 +19,7 @@ from pathfinder.policy.choosing import RULES
 from pathfinder.reporting.cells import figures
 from pathfinder.reporting.comparisons import Comparison
 from pathfinder.reporting.evidence import BEST_OF_N, FULL, MAJORITY, ONE_SAMPLE, RANDOM, Evidence
-from pathfinder.reporting.names import BENCHMARKS, MISSING, NOT_APPLICABLE, TEXTS, spoken
+from pathfinder.reporting.names import BENCHMARKS, CAPTIONS, MISSING, NOT_APPLICABLE, TEXTS, spoken
 from pathfinder.reporting.origins import said, with_origin
 
 _SETS = dict(zip(paper.SEARCH.columns, paper.SEARCH.headings, strict=True))
@@ -147,8 +147,7 @@ def claims_as_published(evidence: Evidence) -> list[Block]:
     """The claims about variants and mixes again, under the published decision rules."""
     found = findings(evidence, evidence.compared_as_published)
     titles = [bench.title for bench in BENCHMARKS if any(bench.title in tests for tests in found.values())]
-    caption = TEXTS["captions"]["claims_as_published"]
-    return [_claims_table(caption, found, titles)] if found else []
+    return [_claims_table(CAPTIONS["claims_as_published"], found, titles)] if found else []
 
 
 def _claims_table(caption: str, found: Findings, titles: Sequence[str]) -> Table:
@@ -165,7 +164,7 @@ def _about_seeds(compared: Sequence[Comparison]) -> list[str]:
     """A sentence on the intervals of systems with a single seed."""
     counts = {count for one in compared for count in one.seeds}
     key = "single_seeds" if counts == {1} else "some_single_seeds" if 1 in counts else ""
-    return [TEXTS["captions"][key]] if key else []
+    return [CAPTIONS[key]] if key else []
 
 
 def hypothesis(found: Findings) -> list[str]:
@@ -310,9 +309,8 @@ def _lead_table(evidence: Evidence, by_set: Findings) -> list[Block]:
         (_SETS.get(name, name), *figures([level]), *(cell_of(by_set[name].get(rival)) for rival in rivals))
         for name, level in sorted(levels.items(), key=lambda item: item[1])
     ]
-    caption = TEXTS["captions"]["search_leads"]
     headers = ("set", "pass@1", *(f"lead over {_RIVALS[rival]}" for rival in rivals))
-    return [Table(caption, headers, rows)] if rows else []
+    return [Table(CAPTIONS["search_leads"], headers, rows)] if rows else []
 
 
 def _said_of(text: str, tests: Iterable[Finding]) -> str:

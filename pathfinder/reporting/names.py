@@ -25,6 +25,7 @@ PUBLISHED = Path("reports/published.json")
 """The tables of a profile without runs."""
 TEXTS: dict[str, dict[str, str]] = tomllib.loads(files(__package__).joinpath("texts.toml").read_text(encoding="utf-8"))
 """The content of ``texts.toml``: column headings, captions and notices by section and key."""
+CAPTIONS = TEXTS["captions"]
 
 
 @dataclass(frozen=True, eq=False, slots=True)

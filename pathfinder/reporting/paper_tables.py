@@ -112,11 +112,10 @@ def _scale_table(results: Results, is_comparable: bool) -> Table:
                 sizes = cells.figures([records, others], ",")
                 ours.append(((f"ours: {name_of(run)}, {words}", *sizes), measured, compared))
     headers = ("model", "samples", "Mistral samples", *TITLES)
-    caption = "Effect of scaling the Mistral data in the paper and here. Our sizes are in training records."
     printed = [
         (row.name, *sizes_of_paper(place, row), *cells.figures(row.values)) for place, row in enumerate(names.SCALE)
     ]
-    return _with_ours(caption, headers, printed, ours)
+    return _with_ours(names.CAPTIONS["scaling"], headers, printed, ours)
 
 
 def _with_ours(

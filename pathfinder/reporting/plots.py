@@ -9,7 +9,7 @@ from pathfinder.pages.page import Block, Figure, Table
 from pathfinder.pages.svg import Bar, interval_chart, line_chart
 from pathfinder.reporting.calibration import FEWEST, Rewards, area, bins, brier, calibration_error, roc, thinned
 from pathfinder.reporting.cells import scale_points
-from pathfinder.reporting.names import BENCHMARKS, TEXTS, name_of
+from pathfinder.reporting.names import BENCHMARKS, CAPTIONS, name_of
 from pathfinder.reporting.origins import from_files, said
 from pathfinder.reporting.results import Line, Results, Score
 
@@ -55,9 +55,8 @@ def our_scale(results: Results, lines: Sequence[Line]) -> list[Block]:
             if isinstance(cell := cells[name_of(run)][place], Score):
                 spans.setdefault(bench.title, []).append((float(records), cell.low, cell.high))
     words = (f"{name}: " + ", ".join(f"{y:.1f} at {x:,.0f}" for x, y in line) for name, line in series.items())
-    caption = "Our scores by number of training records: human ratings only, then with increasing Monte-Carlo data."
     text = said(f"{'; '.join(words)}.", [y for line in series.values() for _, y in line])
-    return [Figure(line_chart(series, "training records", "percent", spans), text, caption)]
+    return [Figure(line_chart(series, "training records", "percent", spans), text, CAPTIONS["our_scale"])]
 
 
 def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
@@ -96,7 +95,7 @@ def reward_quality(benchmark: str, found: Mapping[str, Rewards]) -> list[Block]:
             "steps or more.",
         ),
         Table(
-            TEXTS["captions"]["ranking"].format(benchmark=benchmark),
+            CAPTIONS["ranking"].format(benchmark=benchmark),
             headers,
             rows,
         ),

@@ -14,7 +14,7 @@ from pathfinder.pages.svg import line_chart
 from pathfinder.policy.choosing import RULES
 from pathfinder.policy.metrics import Details
 from pathfinder.reporting import cells, names
-from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark, label, name_of
+from pathfinder.reporting.names import CAPTIONS, PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark, label, name_of
 from pathfinder.reporting.origins import in_percent, said
 from pathfinder.reporting.results import Line, Results
 
@@ -29,7 +29,7 @@ def headline(results: Results, lines: Sequence[Line]) -> Table:
     rows = [
         (("baseline: " if line.is_baseline else "") + line.label, *map(cells.printed, line.cells)) for line in lines
     ]
-    caption = TEXTS["captions"]["results"]
+    caption = CAPTIONS["results"]
     caption += "".join(_read_by(results, bench) for bench in names.BENCHMARKS)
     if results.official:
         caption += f" Our systems follow the published rules in {', '.join(b.title for b in results.official)}."
@@ -110,7 +110,7 @@ def _table(results: Results, benchmark: Benchmark, rows: Sequence[Row]) -> list[
     if not rows:
         return [Text(f"{names.MISSING}: run the {benchmark.key} stage.")]
     printed = [(name, *cells.figures(values)) for name, values in rows]
-    caption, headers = names.TEXTS["benchmarks"][benchmark.key], ("system", *benchmark.table.headings)
+    caption, headers = TEXTS["benchmarks"][benchmark.key], ("system", *benchmark.table.headings)
     return [Table(caption, headers, printed)]
 
 
@@ -128,8 +128,7 @@ def each_run(results: Results) -> list[Block]:
         (run.name, *cells.figures(found[run.name].headline if run.name in found else None for found in measured))
         for run in results.runs
     ]
-    caption = "Every run, in percent. The suffix -s2 marks the second seed."
-    return cells.folded("Every run", caption, ("run", *TITLES), rows)
+    return cells.folded("Every run", CAPTIONS["every_run"], ("run", *TITLES), rows)
 
 
 def stopped_early(results: Results, consequence: str) -> list[Block]:
@@ -157,8 +156,7 @@ def _processbench_details(results: Results) -> list[Block]:
     systems = cells.measured(results, PROCESSBENCH)
     parts = [f"{name}, {kind}" for name in paper.PROCESSBENCH.headings[:-1] for kind in ("error", "correct")]
     rows = [(label(members), *cells.figures(_accuracies(members, found))) for members in systems]
-    caption = TEXTS["captions"]["accuracies"]
-    blocks = cells.folded("Error and correct accuracy", caption, ("system", *parts), rows)
+    blocks = cells.folded("Error and correct accuracy", CAPTIONS["accuracies"], ("system", *parts), rows)
     generators = next(filter(None, (metrics.generators for metrics in found.values())), {})
     rows = [
         (
@@ -171,8 +169,9 @@ def _processbench_details(results: Results) -> list[Block]:
         )
         for name, row in generators.items()
     ]
-    caption = "F1 in percent on each generator's solutions, by the reading of the main results."
-    blocks += cells.folded("By generator", caption, ("generator", "solutions", *map(label, systems)), rows)
+    blocks += cells.folded(
+        "By generator", CAPTIONS["generators"], ("generator", "solutions", *map(label, systems)), rows
+    )
     if any(metrics.thresholds for metrics in found.values()):
         blocks.append(_thresholds(results))
     blocks += _too_long(results, PROCESSBENCH, "which count as missed")
@@ -200,7 +199,6 @@ def _thresholds(results: Results) -> Fold:
                 values = [chosen.subsets.get(column) for column in paper.PROCESSBENCH.columns[:-1]]
                 at = cells.figures([chosen.threshold], ".3f")
                 rows.append((f"{run}, {title}", *at, *cells.figures([*values, chosen.mean_f1])))
-    caption = "F1 in percent by threshold of the main reading. The best threshold on the test items is an upper bound."
     headers = ("run and choice", "threshold", *paper.PROCESSBENCH.headings)
     words = said(
         "; ".join(f"{name}: best {max(y for _, y in line):.1f}" for name, line in series.items()) + ".",
@@ -208,7 +206,7 @@ def _thresholds(results: Results) -> Fold:
     )
     chart = line_chart(series, "threshold", PROCESSBENCH.title)
     figure = Figure(chart, words, f"{PROCESSBENCH.title} of each system's first run by threshold.")
-    return Fold("Other thresholds", [figure, Table(caption, headers, rows)])
+    return Fold("Other thresholds", [figure, Table(CAPTIONS["thresholds"], headers, rows)])
 
 
 def _prmbench_details(results: Results) -> list[Block]:
@@ -218,9 +216,8 @@ def _prmbench_details(results: Results) -> list[Block]:
         if known := [found for run in members if (found := results.prmbench[run.name].details) is not None]:
             shares = [cells.mean(found.total.get(key) for found in known) for key in TEXTS["auxiliary"]]
             rows.append((label(members), *cells.figures(map(in_percent, shares))))
-    caption = TEXTS["captions"]["auxiliary"]
     headers = ("system", *TEXTS["auxiliary"].values())
-    blocks = cells.folded("Auxiliary figures", caption, headers, rows)
+    blocks = cells.folded("Auxiliary figures", CAPTIONS["auxiliary"], headers, rows)
     return [*blocks, *_too_long(results, PRMBENCH, "which count as invalid")]
 
 
@@ -229,6 +226,5 @@ def _search_details(results: Results) -> list[Block]:
     found = {name: metrics.details for name, metrics in results.search.items()}
     found |= {"whole solutions": results.sample.details if results.sample else None}
     rows = [(name, *cells.figures(details.titled().values(), ",")) for name, details in found.items() if details]
-    caption = TEXTS["captions"]["searches"]
     headers = ("run", *Details.headings().values())
-    return cells.folded("How the searches went", caption, headers, rows)
+    return cells.folded("How the searches went", CAPTIONS["searches"], headers, rows)

@@ -14,7 +14,7 @@ from pathfinder.pages.page import Block, Figure, Fold, Table, Text
 from pathfinder.pages.svg import line_chart
 from pathfinder.policy.metrics import Details
 from pathfinder.reporting.cells import figures, folded, percent
-from pathfinder.reporting.names import CONTROL, MISSING, NOT_APPLICABLE, TEXTS, name_of
+from pathfinder.reporting.names import CAPTIONS, CONTROL, MISSING, NOT_APPLICABLE, name_of
 from pathfinder.reporting.origins import in_percent, made, said
 from pathfinder.reporting.page.record_flow import source_name
 from pathfinder.reporting.results import Results
@@ -56,7 +56,6 @@ def overlap(build: Build | None) -> list[Block]:
         removal = said(text, [count for row in removed.values() for count in (row.problems, row.records)])
     else:
         removal = said("No overlap was removed (build.remove_overlap).", [])
-    lead = TEXTS["captions"]["overlap"]
     columns = ("items", "same problem", "near problem", "steps", "same steps", "near steps", "same or near, %")
     found = build.overlap
     whole = [(name, *_overlap_row(bench, bench)) for name, bench in found.items()]
@@ -65,12 +64,11 @@ def overlap(build: Build | None) -> list[Block]:
         for name, bench in found.items()
         for source, shared in bench.sources.items()
     ]
-    caption = "Overlap by benchmark and class over all sources, before any removal."
-    table = Table(caption, ("benchmark", *columns), whole)
+    table = Table(CAPTIONS["overlap_table"], ("benchmark", *columns), whole)
     parts = parts if len({source for _, source, *_ in parts}) > 1 else []
     by_source = "Overlap by source"
     return [
-        Text(Sourced(lead + removal, removal.origin)),
+        Text(Sourced(CAPTIONS["overlap"] + removal, removal.origin)),
         table,
         *folded(by_source, by_source, ("benchmark", "source", *columns), parts),
     ]
@@ -113,19 +111,17 @@ def training(results: Results) -> list[Block]:
         for run, found in results.train.items()
     ]
     headers = ("run", "training records", "optimiser steps", "tokens per epoch", "final loss")
-    caption = "Training runs. One tree holds all steps of a problem; separate samples, as published, need more tokens."
     labels = [
         (run, label, *figures([of.n], ","), *figures([of.accuracy, of.majority_accuracy, of.auc], ".3f"))
         for run, metrics in results.train.items()
         for label, of in metrics.test_labels.items()
     ]
     label_headers = ("run", "label", "steps", "accuracy", "majority accuracy", "area under ROC")
-    label_caption = TEXTS["captions"]["held_out_labels"]
     return [
         _losses("Training loss of each system's first run.", series),
         *_learning(results),
-        Table(caption, headers, rows),
-        *folded("Held-out labels", label_caption, label_headers, labels),
+        Table(CAPTIONS["training_runs"], headers, rows),
+        *folded("Held-out labels", CAPTIONS["held_out_labels"], label_headers, labels),
     ]
 
 
@@ -149,8 +145,7 @@ def _learning(results: Results) -> list[Block]:
         spans = {label: [(x, y, y) for x, y in line] for label, line in lines.items()}
         chart = line_chart(lines, "optimiser step", "percent", spans)
         folded.append(Figure(chart, _ends(lines, 1), f"{name}: accuracy of each label on held-out problems."))
-    caption = "Learning curves: loss per label on held-out problems, the mean over a system's labels."
-    return [_losses(caption, means), Fold("Held-out accuracy by optimiser step", folded)]
+    return [_losses(CAPTIONS["learning_curves"], means), Fold("Held-out accuracy by optimiser step", folded)]
 
 
 def _losses(caption: str, series: Curves) -> Figure:
@@ -199,8 +194,7 @@ def truth(metrics: Truth | None) -> list[Block]:
         ("steps kept by the filter", *figures((of.kept for of in found), ",")),
     ]
     rows += [(f"{title}, %", *(percent(of.titled()[title]) for of in found)) for title in Judged.headings().values()]
-    caption = TEXTS["captions"]["truth"]
-    return [*map(Text, truth_lines(metrics)), Table(caption, ("measure", *map(_group, groups)), rows)]
+    return [*map(Text, truth_lines(metrics)), Table(CAPTIONS["truth"], ("measure", *map(_group, groups)), rows)]
 
 
 def _group(name: str) -> str:
@@ -218,8 +212,7 @@ def costs(results: Results) -> list[Block]:
         blocks = [Table("The judge's work. Steps with equal prompts share a call.", ("what", "count"), rows)]
     if work := _work(results):
         blocks.append(Table("The models' work by stage.", ("stage", "work"), work))
-    times = TEXTS["captions"]["times"]
-    return [*blocks, Text(times)]
+    return [*blocks, Text(CAPTIONS["times"])]
 
 
 def _work(results: Results) -> list[tuple[str, str]]:

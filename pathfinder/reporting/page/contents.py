@@ -11,7 +11,7 @@ from pathfinder.pages.page import Block, Browser, Figure, Fold, Listing, Page, S
 from pathfinder.reporting import paper_tables, plots, tables
 from pathfinder.reporting.claims import answers, claims, claims_as_published, findings
 from pathfinder.reporting.evidence import Evidence
-from pathfinder.reporting.names import MISSING, PRMBENCH, PROCESSBENCH, SEARCH, TABLES, TEXTS, Benchmark
+from pathfinder.reporting.names import CAPTIONS, MISSING, PRMBENCH, PROCESSBENCH, SEARCH, TABLES, TEXTS, Benchmark
 from pathfinder.reporting.origins import said
 from pathfinder.reporting.page import account, record_flow
 from pathfinder.reporting.page.faults import caught, false_alarm_table
@@ -103,7 +103,6 @@ def with_files(page: Page, digests: Mapping[str, tuple[str, int]], tables: str, 
     paths = files_of(page)
     known = [(f"S{number}", path, *digests[path]) for number, path in enumerate(paths, start=1) if path in digests]
     rows = [(number, path, f"{size:,}", sha256) for number, path, sha256, size in known]
-    text = TEXTS["captions"]["files"].format(tables=tables)
     table = Table(
         "Files behind the figures, when the report was made.",
         ("number", "file", "bytes", "sha256"),
@@ -115,7 +114,9 @@ def with_files(page: Page, digests: Mapping[str, tuple[str, int]], tables: str, 
         f"The command pathfinder lineage up {tables} shows the commit, time and device of every stage behind them."
     )
     return replace(
-        page, blocks=[*page.blocks, source], sections=[*page.sections, Section(ORIGINS, [Text(text), table])]
+        page,
+        blocks=[*page.blocks, source],
+        sections=[*page.sections, Section(ORIGINS, [Text(CAPTIONS["files"].format(tables=tables)), table])],
     )
 
 
@@ -135,8 +136,7 @@ def _compared(evidence: Evidence, benchmark: Benchmark) -> list[Block]:
     found = [one for one in evidence.compared if one.benchmark == benchmark.title]
     figures = [[of.value, of.low, of.high] if (of := one.difference) else [] for one in found]
     sentences = [said(str(one), used) for one, used in zip(found, figures, strict=True)]
-    note = TEXTS["captions"]["comparisons"].format(claims=CLAIMS, tables=TABLES)
-    return [Text(note), Listing(sentences)] if sentences else []
+    return [Text(CAPTIONS["comparisons"].format(claims=CLAIMS, tables=TABLES)), Listing(sentences)] if sentences else []
 
 
 def _marked(block: Block) -> Block:

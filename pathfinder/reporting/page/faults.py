@@ -20,7 +20,7 @@ from pathfinder.core.steps import StepScore
 from pathfinder.pages.origins import Sourced
 from pathfinder.pages.page import Block, Table, Text
 from pathfinder.reporting.evidence import Evidence, Truth
-from pathfinder.reporting.names import NOT_APPLICABLE, PROCESSBENCH, TEXTS
+from pathfinder.reporting.names import CAPTIONS, NOT_APPLICABLE, PROCESSBENCH, TEXTS
 from pathfinder.reporting.origins import from_files
 
 SOUND, NOT_OPTIMAL = "no fault", "not optimal"
@@ -75,9 +75,8 @@ def caught(evidence: Evidence) -> list[Block]:
             texts = [f"{total:,}", *(f"{share:.1f}" for share in (*shares, 100 * objections[fault] / total))]
             name = f"{fault} ({kind}): {TEXTS['faults'][fault]}" if fault in TEXTS["faults"] else fault
             rows.append((name, *(Sourced(text, source.origin) for text in texts)))
-    caption = TEXTS["captions"]["caught"].format(system=system)
     headers = ("true fault", "steps", *FLAGS.values(), "reward below one half")
-    table = Table(caption, headers, rows, shades=shades, measured=frozenset())
+    table = Table(CAPTIONS["caught"].format(system=system), headers, rows, shades=shades, measured=frozenset())
     return [Text(Sourced(_summary(counts, truth), source.origin)), table]
 
 
@@ -113,9 +112,8 @@ def false_alarm_table(evidence: Evidence) -> list[Block]:
             share = NOT_APPLICABLE if found.share is None else f"{found.share:.1f}"
             texts = (share, f"{found.idle:,} of {found.of_idle:,}", f"{found.clean:,} of {found.of_clean:,}")
             rows.append((f"{name}, {reading}", *(Sourced(text, source) for text in texts)))
-    caption = TEXTS["captions"]["false_alarms"]
     headers = ("system and reading", "not optimal, %", "correct but not optimal", "correct and optimal")
-    return [Table(caption, headers, rows, measured=frozenset())] if rows else []
+    return [Table(CAPTIONS["false_alarms"], headers, rows, measured=frozenset())] if rows else []
 
 
 def _own_rule(metrics: Measured | None) -> tuple[str, float] | None:

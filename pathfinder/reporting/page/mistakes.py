@@ -11,7 +11,7 @@ from pathfinder.core.steps import StepScore
 from pathfinder.pages.origins import Origin
 from pathfinder.pages.page import Block, Browser, Fold, Text
 from pathfinder.pages.picture import picture_of
-from pathfinder.reporting.names import MISSING, TEXTS
+from pathfinder.reporting.names import CAPTIONS, MISSING
 from pathfinder.reporting.origins import from_files
 from pathfinder.reporting.page.opening import typed
 
@@ -49,8 +49,7 @@ def worst_mistakes(
             entries += [replace(card, is_open=number == place == 0) for place, card in enumerate(cards)]
     if not entries:
         return [Text("There are no mistakes.")]
-    lead = TEXTS["captions"]["mistakes"].format(each=_EACH)
-    return [Text(lead), Browser(entries)]
+    return [Text(CAPTIONS["mistakes"].format(each=_EACH)), Browser(entries)]
 
 
 def _order(item: ProcessBenchItem, row: Row) -> float:

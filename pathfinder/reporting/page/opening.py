@@ -12,7 +12,7 @@ from pathfinder.pages.picture import LEGEND, picture_of
 from pathfinder.prm.results import ScoredSolution
 from pathfinder.reporting.claims import Findings, chips, hypothesis, listed
 from pathfinder.reporting.evidence import Evidence
-from pathfinder.reporting.names import PRMBENCH, PROCESSBENCH, SEARCH, TEXTS
+from pathfinder.reporting.names import CAPTIONS, PRMBENCH, PROCESSBENCH, SEARCH
 from pathfinder.reporting.origins import from_files, said
 from pathfinder.reporting.results import Score
 
@@ -26,7 +26,7 @@ def opening(evidence: Evidence, found: Findings, gates: Gates) -> list[Block]:
     """An introduction, the answer, the verdicts and the picture; each is left out if nothing was measured for it."""
     sentence = [*_scores(evidence), *hypothesis(found)]
     if sentence:
-        sentence.insert(0, TEXTS["captions"]["introduction"])
+        sentence.insert(0, CAPTIONS["introduction"])
     return [*map(Text, sentence), *_chips(found, gates), *_picture(evidence)]
 
 

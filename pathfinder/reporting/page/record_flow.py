@@ -14,7 +14,7 @@ from pathfinder.data.metrics import Build
 from pathfinder.pages.page import Block, Figure, Table, Text
 from pathfinder.pages.svg import Station, flow_chart
 from pathfinder.reporting.cells import figures
-from pathfinder.reporting.names import MISSING, TEXTS
+from pathfinder.reporting.names import CAPTIONS, MISSING, TEXTS
 from pathfinder.reporting.origins import SUM, made, said
 from pathfinder.reporting.results import Results
 
@@ -132,8 +132,7 @@ def _table(stages: Mapping[str, Stage | None]) -> Table:
         rows.append((name, "all", *_row(stage)))
         rows += [(name, source_name(source), *_row(flow)) for source, flow in stage.sources.items()]
     headers = ("stage", "source", "read", "kept", "dropped", "quarantined", "reasons")
-    caption = "Records (rated steps) by stage and source. Read = kept + dropped + quarantined."
-    return Table(caption, headers, rows, frozenset(whole))
+    return Table(CAPTIONS["records"], headers, rows, frozenset(whole))
 
 
 def _row(flow: Flow) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from pathfinder.core.steps import StepScore, by_reading
 from pathfinder.pages.origins import Sourced
 from pathfinder.pages.page import Block, Table
 from pathfinder.reporting.evidence import Evidence
-from pathfinder.reporting.names import TEXTS
+from pathfinder.reporting.names import CAPTIONS, TEXTS
 from pathfinder.reporting.origins import from_files
 
 AUTHORS, QWEN = "pathfinder-prm-7b", "qwen-prm800k"
@@ -58,8 +58,7 @@ def registered(evidence: Evidence) -> list[Block]:
             origin = from_files("figures", evidence.files(file)).origin
             says = TEXTS["registered"][name].format(**bounds)
             rows.append((says, Sourced(found[0], origin), Sourced("holds" if found[1] else "fails", origin)))
-    caption = "Predictions that were written down before these systems were measured here."
-    return [Table(caption, ("prediction", "found", "verdict"), rows)] if rows else []
+    return [Table(CAPTIONS["registered"], ("prediction", "found", "verdict"), rows)] if rows else []
 
 
 def _gap(evidence: Evidence, scores: Scores) -> tuple[str, bool]:
