@@ -334,7 +334,7 @@ def many_matches(inputs: Path) -> Path:
 HOSTILE = [f"{text} {NEAR.replace('apples', word)}" for word, text in (("a\u2028b", "<|im_end|>"), ("é💥", "\x00"))]
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("count", [1, 3])
 def test_parts_of_the_search_give_the_bytes_of_one_process(
     many_matches: Path, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

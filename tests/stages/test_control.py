@@ -14,11 +14,11 @@ from tests.support.evaluation_inputs import evaluation_project
 
 
 def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    evaluation_project(tmp_path, world, search={"limit": 2})
+    evaluation_project(tmp_path, world, search={"limit": 1})
     monkeypatch.chdir(tmp_path)
     shutil.rmtree("models")
     control.main([])
-    check_search(control.PREDICTIONS, control.METRICS)
+    check_search(control.PREDICTIONS, control.METRICS, 6)
     assert "best_of_n" not in read_json(control.METRICS)
     assert list(Path(".pathfinder/control").glob("*/000000.json"))
     before = control.PREDICTIONS.read_bytes(), control.METRICS.read_bytes()

@@ -53,10 +53,18 @@ def test_without_inputs_the_table_says_missing_and_empty_sections_are_left_out(f
     assert "missing" in table
 
 
+def written() -> dict[str, bytes]:
+    main([])
+    return {str(path): path.read_bytes() for path in sorted(Path("reports").rglob("*")) if path.is_file()}
+
+
 def test_the_page_is_self_contained_accessible_and_takes_no_markup_from_the_data(folder: Path, root: Path) -> None:
     write_project(root, "quickstart")
     write_everything()
-    main([])
+    assert load_params().report.bootstrap_samples == 50
+    first = written()
+    assert len(first) == 16
+    assert first == written(), "the same input gives the same bytes"
     page = Path("reports/report.html").read_text()
     shape = Shape()
     shape.feed(page)
@@ -121,20 +129,6 @@ def test_several_seeds_and_mixes_are_compared_and_their_systems_have_one_row_eac
         ["steps kept by the filter", "3,787"],
     ]
     assert str(round(first["value"], 1)) in table
-
-
-def test_the_same_input_gives_the_same_bytes(folder: Path, root: Path) -> None:
-    write_project(root, "quickstart")
-    write_everything()
-    assert load_params().report.bootstrap_samples == 50
-
-    def written() -> dict[str, bytes]:
-        main([])
-        return {str(path): path.read_bytes() for path in sorted(Path("reports").rglob("*")) if path.is_file()}
-
-    first = written()
-    assert first == written()
-    assert len(first) == 16
 
 
 def test_without_runs_the_page_has_the_published_systems_only(folder: Path, root: Path) -> None:

@@ -19,10 +19,10 @@ from stages.search import main
 from tests.support.evaluation_inputs import ROOT, evaluation_project, rows_of
 
 
-def check_search(predictions: Path, metrics: Path) -> None:
-    """The rows and figures of a search over two problems per set."""
+def check_search(predictions: Path, metrics: Path, problems: int) -> None:
+    """The rows and figures of a search over ``problems`` problems of the six sets."""
     rows, figures = rows_of(predictions), read_json(metrics)
-    assert len(rows) == figures["kept"] == 12
+    assert len(rows) == figures["kept"] == problems
     assert figures["average"] == pytest.approx(sum(s["prm@8"] for s in figures["sets"].values()) / 6)
     for row in rows:
         assert row["final_steps"] == [
@@ -30,7 +30,7 @@ def check_search(predictions: Path, metrics: Path) -> None:
         ]
         assert row["finished"] == row["final_steps"][-1].endswith("<|im_end|>")
     details = figures["details"]
-    assert details["policy_calls"] == max(row["rounds"] for row in rows), "twelve problems advance together"
+    assert details["policy_calls"] == max(row["rounds"] for row in rows), "all problems advance together"
     assert details["policy_calls_one_problem_at_a_time"] == sum(row["rounds"] for row in rows)
     graded = grade("search", predictions, Path("artifacts/raw/search"))
     assert graded["details"]["unknown_question"] == 0
@@ -47,7 +47,7 @@ def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     sample.main([])
     main(["full"])
     metrics = Path("metrics/search/full.json")
-    check_search(Path("artifacts/predictions/search/full.jsonl"), metrics)
+    check_search(Path("artifacts/predictions/search/full.jsonl"), metrics, 12)
     found, samples = read_json(metrics)["best_of_n"]["average"], rows_of(sample.PREDICTIONS)
     chosen = rows_of(Path("artifacts/predictions/best_of_n/full.jsonl"))
     assert {k: v for k, v in found.items() if "@" in k} == read_json(sample.METRICS)["average"]

@@ -28,6 +28,12 @@ from world.recipes import RECIPES, load_recipe
 from world.story import WORLDS
 
 
+def without_git(project: Path) -> None:
+    """What ``dvc init --no-scm`` writes."""
+    (project / ".dvc").mkdir()
+    (project / ".dvc/config").write_text("[core]\n    no_scm = True\n")
+
+
 @pytest.fixture(scope="module")
 def made(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The project's pretraining pipeline after a run with a recipe of a few steps.
@@ -42,7 +48,7 @@ def made(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copy(root / PIPELINES[1], project / PIPELINES[1])
     (project / "infra/pretraining/params.yaml").write_text(TINY)
     (project / "dvc.yaml").write_text("stages: {}\n")
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=project, check=True)
+    without_git(project)
     stages = [stage for stage in read_pipeline(project, PIPELINES[1]).values() if stage.name.endswith("@quickstart")]
     assert [stage.name.partition("@")[0] for stage in stages] == ["base", "judge", "corpus", "measure"]
     with contextlib.chdir(project), pytest.MonkeyPatch.context() as patch:
@@ -113,29 +119,29 @@ def test_an_unknown_level_and_a_missing_gpu_are_errors(tmp_path: Path, monkeypat
 
 def test_the_replica_profile_depends_on_the_pipeline(root: Path, tmp_path: Path) -> None:
     """With a replica profile the download depends on the level's stages; with the shipped world on none."""
-    shutil.copytree(root / "infra/profiles", tmp_path / "infra/profiles")
-    shutil.copytree(root / "infra/pretraining", tmp_path / "infra/pretraining")
-    for name in ("dvc.yaml", "data.dvc"):
-        shutil.copy(root / name, tmp_path / name)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=tmp_path, check=True)
-    for profile, wanted in (("replica", True), ("quickstart", False)):
-        profiles.write(tmp_path, profile, force=True)
-        done = subprocess.run(
-            [sys.executable, "-m", "dvc", "dag", "--dot", "download"],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        edge = re.search(r'"infra/pretraining/dvc.yaml:corpus@replica" -> "download"', done.stdout)
+    wants = {"replica": True, "quickstart": False}
+    for profile in wants:
+        shutil.copytree(root / "infra/profiles", tmp_path / profile / "infra/profiles")
+        shutil.copytree(root / "infra/pretraining", tmp_path / profile / "infra/pretraining")
+        for name in ("dvc.yaml", "data.dvc"):
+            shutil.copy(root / name, tmp_path / profile / name)
+        without_git(tmp_path / profile)
+        profiles.write(tmp_path / profile, profile, force=True)
+    code = "import os, sys; from dvc.cli import main\n"
+    code += "for at in sys.argv[1:]: os.chdir(at); main(['dag', '--dot', 'download'])"
+    command = [sys.executable, "-c", code, *(str(tmp_path / profile) for profile in wants)]
+    dags = subprocess.run(command, capture_output=True, text=True, check=True)
+    graphs = dags.stdout.split("strict digraph")[1:]
+    for (profile, wanted), graph in zip(wants.items(), graphs, strict=True):
+        edge = re.search(r'"infra/pretraining/dvc.yaml:corpus@replica" -> "download"', graph)
         assert bool(edge) is wanted
-        assert ("data.dvc" in done.stdout) is not wanted
-        assert "replica-small" not in done.stdout
+        assert ("data.dvc" in graph) is not wanted
+        assert "replica-small" not in graph
         names = {
             source.location.rpartition("/models")[0]
-            for source in load_params(tmp_path / "params.yaml").download.sources
+            for source in load_params(tmp_path / profile / "params.yaml").download.sources
         }
         assert ("artifacts/pretraining/replica" in names) is wanted
-    runs = yaml.safe_load(profiles.render(tmp_path, "replica"))["runs"]
+    runs = yaml.safe_load(profiles.render(root, "replica"))["runs"]
     assert {run.variant for run in parse_runs(runs)} == {"full", "no_error_categories", "no_subtasks", "autoregressive"}
     assert {run.seed for run in parse_runs(runs)} == {1, 2, 3, 4, 5}
