@@ -96,17 +96,15 @@ def cached_folder(folder: Path, model: HubModel) -> Path:
     It is the smallest folder of the repository that has all of them. Raises ``DataError`` if a file is missing or
     differs in size from the fetched one.
     """
-    names = list(model.files) or ["config.json"]
-    paths = [path for name in names if (path := _intact(model, name)) is not None]
-    if len(paths) < len(names):
+    paths = {name: _intact(model, name) for name in list(model.files) or ["config.json"]}
+    if lost := next((name for name, path in paths.items() if path is None), None):
         from huggingface_hub.constants import HF_HUB_CACHE
 
-        lost = next(name for name in names if _intact(model, name) is None)
         raise DataError(
             f"{folder}: {lost} of {model.repo} at {model.revision} is not in the Hub cache {HF_HUB_CACHE}, or differs "
             "in size; fetch it with `python -m stages.download --models`, or set HF_HOME to the cache that has it"
         )
-    return Path(os.path.commonpath([path.parent for path in paths]))
+    return Path(os.path.commonpath([path.parent for path in paths.values() if path]))
 
 
 def _intact(model: HubModel, name: str) -> Path | None:
