@@ -61,16 +61,16 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
     figures = _figures_of(results, run.name)
     parts = [
         card.title(run),
-        f"{card.WHAT} This model is the variant “{name_of(run)}”, seed {run.seed}, data mix {run.mix}.",
+        f"{card.TEXTS['what']} This model is the variant “{name_of(run)}”, seed {run.seed}, data mix {run.mix}.",
         *([texts["toy"]] if is_toy else []),
         "## Scoring with it",
-        card.SCORING,
+        card.TEXTS["scoring"],
         card.loading(run.variant),
         "## Training",
         f"{_base(inputs)} It learnt from {trained.train_records:,} labelled steps in "
         f"{trained.optimiser_steps:,} optimiser steps.",
         markdown_table(("source", "steps", "location", "revision", "licence"), [*_rows(records, inputs)]),
-        card.LABELS,
+        card.TEXTS["labels"],
         "## Results of this model",
         texts["results"],
         markdown_table(("data set", "part", "figure", "reading", "percent", "place"), _results(figures, is_toy))
@@ -79,7 +79,7 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
         "## Licences",
         _licences(inputs),
         "## Limits",
-        card.LIMITS,
+        card.TEXTS["limits"],
     ]
     return card.joined(_metadata(run, inputs, figures, manifest, is_toy), parts)
 
@@ -109,7 +109,7 @@ def _results(figures: Sequence[Figure], is_toy: bool) -> list[tuple[str, ...]]:
 
 def _licences(inputs: Manifest) -> str:
     told = "; ".join(f"{name}: {source['licence']}" for name, source in inputs.items())
-    return f"{as_markdown_text(told or 'unknown')}. {card.DUTY}"
+    return f"{as_markdown_text(told or 'unknown')}. {card.TEXTS['duty']}"
 
 
 def _dataset(figure: Figure, is_toy: bool) -> str:

@@ -8,8 +8,11 @@ So the card states only what determines the weights: runs with equal weights hav
 from __future__ import annotations
 
 import textwrap
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from string import Template
 from typing import Any
 
 import yaml
@@ -20,103 +23,9 @@ from pathfinder.core.prompts import VARIANTS, user_turn
 from pathfinder.core.runs import Run
 
 TASK = "text-classification"
-WHAT = """\
-A process reward model: it judges each step of a mathematical solution. It first gives the probabilities that the step \
-has no math error and that it fits what came before, and then, given these labels, the probability that it is correct \
-(arXiv 2505.19706)."""
-SCORING = """\
-In a clone of the project that made it, or after `pip install .` there:
-
-    pathfinder score FILE --pretty --model FOLDER
-
-`PRM.load("FOLDER")` does the same from Python (docs/library.md). FOLDER is the folder with `pathfinder.json`, which \
-names the variant, the label tokens and the settings of the training. All probabilities are of *no* error: higher is \
-better."""
-_EXAMPLE = """\
-problem = "Tom has 5 apples. He buys 7. How many apples does he have?"
-steps = ["He buys 7, so 5 + 7 = 12 apples.", "The answer is \\\\boxed{13}."]"""
-_CLASSES = """\
-This code gives the same rewards with the package transformers, without the project. Every step is followed by the \
-separator {separator!r}, where the model gives the probabilities of a wrong and a correct step. `"."` is the folder of \
-this card. The texts must not contain special tokens.
-
-```python
-import torch
-from transformers import AutoModelForTokenClassification, AutoTokenizer
-
-{example}
-
-tokenizer = AutoTokenizer.from_pretrained(".")
-model = AutoModelForTokenClassification.from_pretrained(".", dtype="auto").eval()
-ids, ends = [], []
-for text in (problem, *(text for step in steps for text in (step, {separator!r}))):
-    ids += tokenizer(text, add_special_tokens=False)["input_ids"]
-    ends.append(len(ids) - 1)
-start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-with torch.inference_mode():
-    shares = model(torch.tensor([start + ids])).logits[0, len(start) :].float().softmax(-1)
-rewards = shares[ends[2::2], 1].tolist()
-for step, reward in zip(steps, rewards):
-    print(f"{{reward:.3f}}", step)
-```"""
-_LOADING = """\
-This code gives the same rewards with the package transformers, without the project. It asks for the labels in one \
-prompt and for the correctness in another one, which has the labels. `"."` is the folder of this card. The texts must \
-not contain special tokens.
-
-```python
-import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-{example}
-
-tokenizer = AutoTokenizer.from_pretrained(".")
-model = AutoModelForCausalLM.from_pretrained(".", dtype="auto").eval()
-good, bad, mask = tokenizer.convert_tokens_to_ids(["<+>", "<->", "<extra>"])
-question = {user!r} + problem
-
-
-@torch.inference_mode()
-def ask(answer):
-    turns = [{{"role": "user", "content": question}}, {{"role": "assistant", "content": answer}}]
-    ids = tokenizer.apply_chat_template(turns, return_tensors="pt", return_dict=True)["input_ids"]
-    before = (ids[0] == mask).nonzero().flatten() - 1
-    return model(ids).logits[0, before][:, [good, bad]].float().softmax(-1)[:, 0].tolist()
-
-
-rewards = []
-for number, step in enumerate(steps):
-    text, labels = "\\n\\n".join([*steps[:number], f"Current Step: {{step}} "]), []
-    for captions in {captions}:
-        found = ask(text + ", ".join([*labels, *(f"{{caption}}: <extra>" for caption in captions)]))
-        labels += [f"{{caption}}: {{'<+>' if p >= 0.5 else '<->'}}" for caption, p in zip(captions, found)]
-    rewards.append({reward})
-    print(f"{{rewards[-1]:.3f}}", labels, step)
-```"""
-LABELS = """\
-A human rating of a step as correct or neutral implies its labels. For the other steps an LLM judge was asked, and a \
-filter kept the answers that agree with the rating of the source."""
-LIMITS = """\
-The model learnt from English solutions of mathematical problems whose steps are separated, and its errors were typed \
-by a judge that is itself wrong at times. It does not check arithmetic with a tool. It can accept a wrong step with \
-high confidence, above all on kinds of problems that it has not seen. Do not use it as the only judge of a person's \
-work."""
+TEXTS: dict[str, str] = tomllib.loads(Path(__file__).with_name("card.toml").read_text(encoding="utf-8"))
+"""The words of ``card.toml`` by key."""
 SOURCES_LICENCE = {"license": "other", "license_name": "as-the-sources"}
-DUTY = "Whoever uses the model must respect the licence of every source that went into it."
-_TOY = """\
-**This is a toy** of {weights:,} weights. A model of this size can learn simple, generated problems, as in \
-the quickstart. Its scores on real problems mean nothing."""
-_OWN = """\
-A process reward model: it judges each step of a solution and gives the probability that the step deserves each label \
-of {labels}. It learnt from labelled steps of `{file}`."""
-_OWN_LIMITS = """\
-The model learnt what these labels say, on problems like these. It can be wrong with high confidence, above all on \
-other kinds of problems. Do not use it as the only judge of a person's work."""
-_RESULTS = """\
-The card of a published model has its results. In the project that trained it, they are in `reports/cards/{run}.md` \
-once the stage `report` has run."""
-_LICENCES = """\
-The base model and the training data have licences of their own, which the card with the results names. {duty}"""
 LARGEST_TOY = 100_000_000
 """Weights. The largest model of the generated worlds has 30 million, the smallest one of the profiles 500 million."""
 
@@ -160,20 +69,20 @@ def card_of(learnt: Learnt, settings: Train, sources: Mapping[str, int], labels:
     }
     parts = [
         title(run),
-        WHAT,
-        *([_TOY.format(weights=weights)] if weights < LARGEST_TOY else []),
+        TEXTS["what"],
+        *_toy(weights),
         "## Scoring with it",
-        SCORING,
+        TEXTS["scoring"],
         loading(run.variant),
         "## Training",
         _facts(facts),
-        LABELS,
+        TEXTS["labels"],
         "## Results",
-        _RESULTS.format(run=run.name),
+        _text("results", run=run.name),
         "## Licences",
-        _LICENCES.format(duty=DUTY),
+        f"{TEXTS['licences']} {TEXTS['duty']}",
         "## Limits",
-        LIMITS,
+        TEXTS["limits"],
     ]
     return joined(header(SOURCES_LICENCE, base.repo if isinstance(base, HubModel) else None), parts)
 
@@ -228,19 +137,19 @@ def card_of_given(
     head = "| label | held-out steps | accuracy | of the commoner label | AUC |\n| --- | ---: | ---: | ---: | ---: |\n"
     parts = [
         f"# PathFinder process reward model: {given.variant}",
-        _OWN.format(labels=", ".join(labels), file=given.file),
-        *([_TOY.format(weights=weights)] if weights < LARGEST_TOY else []),
+        _text("own", labels=", ".join(labels), file=given.file),
+        *_toy(weights),
         "## Scoring with it",
-        SCORING if separator is None else SCORING.replace("label tokens", "separator"),
-        loading(given.variant) if separator is None else _CLASSES.format(example=_EXAMPLE, separator=separator),
+        TEXTS["scoring"] if separator is None else TEXTS["scoring"].replace("label tokens", "separator"),
+        loading(given.variant) if separator is None else _text("classes", separator=repr(separator)),
         "## Training",
         _facts(facts),
         "## Results",
         head + "\n".join(rows) if rows else "No problem was held out.",
         "## Licences",
-        f"The base model and the training data have licences of their own. {DUTY}",
+        f"The base model and the training data have licences of their own. {TEXTS['duty']}",
         "## Limits",
-        _OWN_LIMITS,
+        TEXTS["own_limits"],
     ]
     return joined(header(SOURCES_LICENCE, given.base.repo if isinstance(given.base, HubModel) else None), parts)
 
@@ -250,6 +159,15 @@ def as_facts(base: HubModel | Mapping[str, str]) -> dict[str, Any]:
     if isinstance(base, HubModel):
         return {"repository": base.repo, "revision": base.revision}
     return {"sha256": dict(base)}
+
+
+def _text(key: str, **values: Any) -> str:
+    """Words of ``card.toml`` with the values of their names."""
+    return Template(TEXTS[key]).substitute(TEXTS, **values)
+
+
+def _toy(weights: int) -> list[str]:
+    return [_text("toy", weights=f"{weights:,}")] if weights < LARGEST_TOY else []
 
 
 def _facts(facts: Mapping[str, Any]) -> str:
@@ -265,7 +183,7 @@ def loading(variant: str) -> str:
         captions = [[caption] for group in captions for caption in group]
     has_product = not marks.second and len(marks.first) > 1
     reward = "torch.tensor(found).prod().item()" if has_product else "found[-1]"
-    return _LOADING.format(example=_EXAMPLE, user=user_turn(""), captions=captions, reward=reward)
+    return _text("loading", user=repr(user_turn("")), captions=captions, reward=reward)
 
 
 def deciding(settings: Train) -> dict[str, Any]:
