@@ -25,8 +25,8 @@ from pathfinder.library import PRM
 from pathfinder.policy.choosing import SCORES
 from pathfinder.prm.batching import tokens_of
 from pathfinder.prm.results import NO_STEP
-from pathfinder.prm.steps import split
 from pathfinder.sources.http_fetch import RETRIED, retried
+from pathfinder.tree.packing import split
 
 Pair = tuple[Any, Any]
 """A problem and a solution: texts, lists of parts with texts, or turns of a chat. A solution may be a list of steps."""

@@ -14,9 +14,9 @@ from pathfinder.core.steps import Candidates, RoundScorer, Solution, StepScore
 from pathfinder.models.folders import OpenedModel
 from pathfinder.models.model import DTYPES, longest
 from pathfinder.models.tokens import open_tokenizer
-from pathfinder.prm.steps import chunks, split
+from pathfinder.prm.steps import chunks
 from pathfinder.tree.layout import TreeBatch, backend_on, batch_trees
-from pathfinder.tree.packing import pack
+from pathfinder.tree.packing import pack, split
 from pathfinder.tree.separated import separator_of
 from pathfinder.tree.tree import build_tree
 

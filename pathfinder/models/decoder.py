@@ -189,15 +189,12 @@ def _decoder(opened: OpenedModel, dtype: torch.dtype) -> Decoder | None:
 
 
 def is_plain(opened: OpenedModel) -> bool:
-    """Return whether config.json asks for no more than a ``Decoder``; the weights may still not fit."""
+    """Return whether config.json asks only for a ``Decoder`` and says all that it needs; the weights may not fit."""
+    config = opened.config.content
     try:
-        return _is_plain(opened.config.content, shape_of(opened.config.content, "config.json"))
+        shape = shape_of(config, "config.json")
     except DataError:
         return False
-
-
-def _is_plain(config: Mapping[str, Any], shape: Shape) -> bool:
-    """Return whether a config.json asks only for the layers of ``Decoder``, and says all that it needs."""
     heads, keys = shape.query_width // shape.head_width, shape.key_width // shape.head_width
     numbers: tuple[Any, ...] = (_theta(config), config.get("rms_norm_eps"), config.get("max_position_embeddings"))
     return (

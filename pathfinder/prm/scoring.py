@@ -30,13 +30,12 @@ from pathfinder.prm.steps import (
     open_prompter,
     queries_of,
     refuse_other_tokens,
-    split,
     step_score,
 )
 from pathfinder.tree import layout
 from pathfinder.tree.attention import read_logits, use_trees
 from pathfinder.tree.layout import Backend, TreeBatch, Trunk, cached_nodes
-from pathfinder.tree.packing import pack
+from pathfinder.tree.packing import pack, split
 from pathfinder.tree.passes import Encoded, Mode, Place, Prompter, Query, passes_for
 from pathfinder.tree.tree import Tree, build_tree, shared_prefix
 

@@ -16,6 +16,7 @@ from pathfinder.core.params import BenchmarkPreset
 from pathfinder.core.readings import Reading
 from pathfinder.core.steps import Candidates, Solution, StepScore
 from pathfinder.models.folders import OpenedModel
+from pathfinder.tree.packing import split
 from pathfinder.tree.passes import PRESETS, Mode, Place, Prompter, Query, expected_reward, passes_for
 
 WAVE = 2
@@ -56,19 +57,6 @@ def chunks(solutions: Sequence[Solution], stops: bool = False) -> list[list[int]
     groups = sorted(by_problem.values(), key=lambda group: (max(length[i] for i in group), group[0]))
     parts = split({place: len(group) for place, group in enumerate(groups)}, OPEN if stops else _CHUNK)
     return [[index for place in part for index in groups[place]] for part in parts]
-
-
-def split(sizes: Mapping[int, int], budget: int) -> list[list[int]]:
-    """The keys in their order, in as few parts as surely fit into the budget; a larger key is a part of its own."""
-    parts: list[list[int]] = []
-    free = 0
-    for key, size in sizes.items():
-        if not parts or size > free:
-            parts.append([])
-            free = budget
-        parts[-1].append(key)
-        free -= size
-    return parts
 
 
 def queries_of(solution: Solution) -> list[Query]:

@@ -21,6 +21,7 @@ from ground.progress import Progress
 from pathfinder.core.labels import CORRECTNESS, OPTIMALITY, PREDICTED, STEP_LABELS
 from pathfinder.core.params import Train
 from pathfinder.core.prompts import ERROR_FREE
+from pathfinder.tree.packing import split
 from pathfinder.tree.passes import Encoded, Pass, Prompts, Query
 from pathfinder.tree.tree import Tree
 
@@ -219,14 +220,7 @@ def plan_steps(
         if len(steps) >= exactly if exactly else epoch >= epochs:
             break
         order = np.random.default_rng([seed, epoch]).permutation(len(samples)).tolist()
-        made: list[list[int]] = [[]]
-        filled = 0
-        for item in order:
-            if made[-1] and filled + samples[item] > batch_samples:
-                made.append([])
-                filled = 0
-            made[-1].append(item)
-            filled += samples[item]
+        made: list[list[int]] = split({item: samples[item] for item in order}, batch_samples) or [[]]
         share = 1.0 if exactly else min(1.0, epochs - epoch)
         steps += made[: max(1, round(share * len(made)))]
     return steps[:exactly] if exactly else steps

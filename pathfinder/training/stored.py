@@ -7,7 +7,6 @@ processes.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -95,8 +94,6 @@ def _write(path: Path, array: npt.NDArray[Any]) -> None:
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
         file.write(array.data)  # no copy: the largest array has gigabytes
-        file.flush()
-        os.fsync(file.fileno())
 
 
 Sets = dict[str, Sequence[Example]]

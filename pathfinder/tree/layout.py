@@ -18,6 +18,7 @@ import torch
 from pathfinder.models.decoder import KVCache
 from pathfinder.models.tokens import Ids
 from pathfinder.tree.attention import Bin, BinPlan, FlexPlan, KeyRange, Plan
+from pathfinder.tree.packing import split
 from pathfinder.tree.tree import Split, Tree, shared_prefix
 
 Backend = Literal["cascade", "dense", "flex"]
@@ -203,23 +204,14 @@ def _bins_of(tree: Tree, cached: int, whole: bool) -> Iterator[tuple[_Numbers, t
     made = 0
     waiting: list[tuple[Split, int, tuple[int, ...]]] = [(tree.split, cached, ())]
     while waiting:
-        split, skip, above = waiting.pop()
-        if skip < len(split.trunk):
-            yield split.trunk[skip:], above
+        path, skip, above = waiting.pop()
+        if skip < len(path.trunk):
+            yield path.trunk[skip:], above
             above, made = (*above, made), made + 1
-        group: list[_Numbers] = []
-        filled = 0
-        for start, stop in split.branches:
-            if stop - start > _LONG_BRANCH:
-                waiting.append((tree.heavy_path(start, stop), 0, above))
-                continue
-            if group and filled + stop - start > _BIN:
-                yield np.concatenate(group), above
-                group, filled, made = [], 0, made + 1
-            group.append(np.arange(start, stop, dtype=np.int64))
-            filled += stop - start
-        if group:
-            yield np.concatenate(group), above
+        sizes = {(start, stop): stop - start for start, stop in path.branches}
+        waiting += [(tree.heavy_path(*branch), 0, above) for branch, size in sizes.items() if size > _LONG_BRANCH]
+        for group in split({branch: size for branch, size in sizes.items() if size <= _LONG_BRANCH}, _BIN):
+            yield np.concatenate([np.arange(*branch, dtype=np.int64) for branch in group]), above
             made += 1
 
 

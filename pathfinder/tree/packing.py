@@ -6,24 +6,31 @@ Only sizes are needed, so ``pathfinder plan`` computes with these functions what
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
+
+K = TypeVar("K", bound=Hashable)
 
 
-def pack(sizes: Sequence[int], token_budget: int) -> Iterator[list[int]]:
+def split(sizes: Mapping[K, float], budget: float) -> list[list[K]]:
+    """The keys in their order, in parts that fit into the budget; a larger key is a part of its own."""
+    parts: list[list[K]] = []
+    filled = 0.0
+    for key, size in sizes.items():
+        if not parts or filled + size > budget:
+            parts.append([])
+            filled = 0.0
+        parts[-1].append(key)
+        filled += size
+    return parts
+
+
+def pack(sizes: Sequence[int], token_budget: int) -> list[list[int]]:
     """Group items, longest first, within ``token_budget`` tokens; an item over the budget is a group by itself.
 
     The groups depend only on the sizes and their order.
     """
-    group: list[int] = []
-    filled = 0
-    for item in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
-        if group and filled + sizes[item] > token_budget:
-            yield group
-            group, filled = [], 0
-        group.append(item)
-        filled += sizes[item]
-    if group:
-        yield group
+    return split({i: sizes[i] for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))}, token_budget)
 
 
 def balance(sizes: Sequence[int], processes: int) -> list[list[int]]:
@@ -45,7 +52,7 @@ def passes_of(sizes: Sequence[int], processes: int, token_budget: int) -> list[l
     A tree over the budget is a pass by itself.
     """
     if processes == 1:
-        return [list(pack(sizes, token_budget))]
+        return [pack(sizes, token_budget)]
     for turns in itertools.count(1):
         passes = balance(sizes, processes * turns)
         loads = [sum(sizes[item] for item in items) for items in passes]

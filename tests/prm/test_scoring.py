@@ -19,9 +19,10 @@ from pathfinder.core.steps import Candidates, Solution, StepScore
 from pathfinder.models.folders import MODEL_FILE, open_model
 from pathfinder.models.tokens import add_label_tokens
 from pathfinder.prm.scoring import Scorer
-from pathfinder.prm.steps import Stop, refuse_other_tokens, split
+from pathfinder.prm.steps import Stop, refuse_other_tokens
 from pathfinder.tree.attention import read_logits
 from pathfinder.tree.layout import TreeBatch
+from pathfinder.tree.packing import split
 from pathfinder.tree.passes import PRESETS, Mode, Prompter, Query
 from tests.support.models import (
     plain_tokenizer,
