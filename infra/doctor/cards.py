@@ -11,7 +11,7 @@ from pathlib import Path
 from ground.io import DataError
 from infra.doctor.finding import Finding
 from pathfinder.models import toolchain
-from pathfinder.models.devices import GIB, Device, gpus
+from pathfinder.models.cards import GIB, Device, gpus
 from pathfinder.planning import gpu_plan
 from pathfinder.planning.cards import card_of
 

@@ -12,7 +12,7 @@ from flows.team.pools import table
 from ground.io import DataError
 from pathfinder.core.params import PARAMS_FILE, load_params
 from pathfinder.models import launch
-from pathfinder.models.devices import GIB, Device
+from pathfinder.models.cards import GIB, Device
 from pathfinder.planning import profiles
 from pathfinder.planning.gpu_plan import Plan
 

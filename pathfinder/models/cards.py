@@ -1,4 +1,4 @@
-"""The GPUs of this machine, each leased to one process at a time.
+"""The GPUs of this machine, each leased to one process at a time, and the memory of its GPUs or CPU.
 
 A card is leased by a lock on a file in this user's folder in the system's temporary folder, where all clones meet. The
 lock ends with the last process that inherited it: a killed stage frees its cards once its servers and workers have
@@ -10,6 +10,7 @@ lease, its parts (a server, workers) call ``lease`` for their share. On a machin
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import json
 import os
@@ -21,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ground.io import DataError
 
@@ -32,7 +33,7 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _POLL_S = 0.5
 _SHOW_S = 60.0
 _QUERY = ("nvidia-smi", "--query-gpu=index,uuid,memory.free,memory.total,name", "--format=csv,noheader,nounits")
-_MIB = 2**20
+GIB, _MIB = 2**30, 2**20
 # Ask PyTorch to query the driver's library for GPUs. Asking CUDA would fix the visible cards of this process.
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
@@ -247,3 +248,63 @@ def _installed() -> dict[str, list[str]]:
 
 def _are_numbers(figures: Sequence[str]) -> bool:
     return len(figures) == 2 and all(figure.isdigit() for figure in figures)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A CPU or ``cards`` equal GPUs, with the free bytes (``memory``, on the fullest card) and all bytes (``total``).
+
+    ``name`` is the driver's name for the GPUs, "" if the driver gives none.
+    """
+
+    kind: Literal["cpu", "cuda"]
+    memory: float
+    total: float
+    cards: int = 1
+    name: str = ""
+
+
+def gpus(memory: float, count: int = 1, name: str = "") -> Device:
+    """``count`` GPUs of ``memory`` GiB each that nothing else uses."""
+    return Device("cuda", memory * GIB, memory * GIB, count, name)
+
+
+def this_device() -> Device:
+    """The GPUs that this process has leased or may use, or the CPU with the memory available in this container."""
+    if not _has_driver():
+        return Device("cpu", *main_memory())
+    import torch  # takes seconds
+
+    if not torch.cuda.is_available():
+        return Device("cpu", *main_memory())
+    found = held()
+    # torch would open a context on the card, so ask it only if the driver's tool is missing
+    sizes = memory(found) or [torch.cuda.mem_get_info()]
+    free, total = min(sizes)
+    return Device("cuda", float(free), float(total), max(1, len(found)), model(found))
+
+
+def _has_driver() -> bool:
+    """Return whether NVIDIA's driver is installed. Without it, torch finds no GPU, so there is no need to import it."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def main_memory(proc: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> tuple[float, float]:
+    """Available and total bytes of main memory for this container. Cached files count as available."""
+    lines = dict(line.split(":", 1) for line in proc.read_text().splitlines() if ":" in line)
+    free, total = (1024.0 * int(lines[key].split()[0]) for key in ("MemAvailable", "MemTotal"))
+    bound = _read_number(cgroup / "memory.max")
+    if bound is not None:
+        statistics = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
+        used = (_read_number(cgroup / "memory.current") or 0) - int(statistics.get("inactive_file", 0))
+        free, total = min(free, bound - used), min(total, bound)
+    return free, total
+
+
+def _read_number(path: Path) -> int | None:
+    text = path.read_text().strip() if path.is_file() else ""
+    return int(text) if text.isdigit() else None

@@ -16,7 +16,7 @@ from ground.io import DataError
 from pathfinder.core.params import Params, Vllm
 from pathfinder.models import launch
 from pathfinder.models.architectures import Shape
-from pathfinder.models.devices import GIB, Device, this_device
+from pathfinder.models.cards import GIB, Device, this_device
 from pathfinder.models.needs import Need, Shapes, longest_record, stage_needs
 from pathfinder.models.shapes import fetched_shape, planned_shape
 

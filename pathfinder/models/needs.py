@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathfinder.core.params import Params, Score, Search, Train, Vllm
 from pathfinder.models import launch
 from pathfinder.models.architectures import Shape
-from pathfinder.models.devices import GIB
+from pathfinder.models.cards import GIB
 
 LONGEST_RECORD = 6_017
 """Tokens of the longest record in 943 lines of PRM800K with Qwen's tokenizer. It gets a pass of its own in training."""

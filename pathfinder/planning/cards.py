@@ -10,7 +10,7 @@ from pathlib import Path
 from ground.io import DataError
 from ground.settings import read_yaml
 from ground.text import printable
-from pathfinder.models.devices import GIB, Device, gpus
+from pathfinder.models.cards import GIB, Device, gpus
 
 _FILE = Path(__file__).with_name("cards.yaml")
 _SIMILAR = 0.9

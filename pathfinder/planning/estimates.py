@@ -20,10 +20,10 @@ from pathfinder.core.params import Params, Vllm
 from pathfinder.core.runs import parse_run
 from pathfinder.models import launch
 from pathfinder.models.architectures import Shape
-from pathfinder.models.devices import Device
+from pathfinder.models.cards import Device
 from pathfinder.models.needs import Shapes, weight_bytes
 from pathfinder.planning.cards import card_of
-from pathfinder.tree.packing import used_share
+from pathfinder.tree.packing import split, used_share
 
 LEARN_SHARE, READ_SHARE, WRITE_SHARE = 0.35, 0.40, 0.50
 """Assumed shares of the peak: of the arithmetic in training and scoring, of the bandwidth in generation."""
@@ -228,13 +228,11 @@ def trees_of_mix(human: int, monte_carlo: int, apart: bool = False) -> Trees:
 @cache
 def busy_share(trees: Trees, batch_records: float, processes: int, token_budget: int) -> float:
     """The share of the processes' time in which they compute trees and do not wait, over seeded optimiser steps."""
-    drawn = random.Random(0)
-    busy, spent, step, filled = 0, 0.0, list[int](), 0.0
-    for records, tokens, _ in drawn.choices(trees.sizes, [weight for *_, weight in trees.sizes], k=_DRAWN):
-        if step and filled + records > batch_records:
-            busy += sum(step)
-            spent += sum(step) / used_share(step, processes, token_budget)
-            step, filled = [], 0.0
-        step.append(tokens)
-        filled += records
-    return busy / spent if spent else used_share(step, processes, token_budget)
+    drawn = random.Random(0).choices(trees.sizes, [weight for *_, weight in trees.sizes], k=_DRAWN)
+    steps = split({place: records for place, (records, *_) in enumerate(drawn)}, batch_records)
+    busy = spent = 0.0
+    for step in steps[:-1] or steps:  # the last one is not full
+        tokens = [drawn[place][1] for place in step]
+        busy += sum(tokens)
+        spent += sum(tokens) / used_share(tokens, processes, token_budget)
+    return busy / spent

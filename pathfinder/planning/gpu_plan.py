@@ -12,7 +12,7 @@ from ground.io import DataError
 from pathfinder.core.params import PARAMS_FILE, Params, Source, load_params
 from pathfinder.models import launch
 from pathfinder.models.architectures import Shape
-from pathfinder.models.devices import GIB, Device, gpus, main_memory, this_device
+from pathfinder.models.cards import GIB, Device, gpus, main_memory, this_device
 from pathfinder.models.footprint import Verdict, shown, verdict, with_changes
 from pathfinder.models.needs import STAGES, Need
 from pathfinder.models.shapes import planned_shape

@@ -21,7 +21,7 @@ from ground.settings import check_settings, parse_yaml
 from ground.text import meant, printable
 from pathfinder.core.commented_yaml import dump_commented, load_commented
 from pathfinder.core.params import PARAMS_FILE, Params, load_params
-from pathfinder.models.devices import Device
+from pathfinder.models.cards import Device
 from pathfinder.planning import cards
 
 FOLDER = Path("infra/profiles")

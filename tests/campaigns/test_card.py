@@ -26,7 +26,7 @@ from ground.io import read_json, read_parquet, write_text
 from infra.doctor.cards import VLLM
 from pathfinder.core.params import load_params
 from pathfinder.models.architectures import Shape
-from pathfinder.models.devices import GIB
+from pathfinder.models.cards import GIB
 from pathfinder.models.needs import stage_needs
 from pathfinder.models.shapes import KNOWN, fetched_shape
 from pathfinder.tree.attention import read_logits, use_trees

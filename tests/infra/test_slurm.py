@@ -14,7 +14,7 @@ from flows.graph import load_graph
 from ground.io import DataError
 from infra.slurm.__main__ import commands
 from infra.slurm.sizes import RUN, sizes
-from pathfinder.models.devices import GIB, gpus
+from pathfinder.models.cards import GIB, gpus
 from pathfinder.models.footprint import verdict
 from pathfinder.planning import profiles
 from pathfinder.planning.gpu_plan import Plan

@@ -11,8 +11,8 @@ import yaml
 
 from ground.io import DataError
 from pathfinder.core.params import Params
-from pathfinder.models import cards, devices, footprint, needs
-from pathfinder.models.devices import GIB, Device, gpus
+from pathfinder.models import cards, footprint, needs
+from pathfinder.models.cards import GIB, Device, gpus
 from pathfinder.models.footprint import verdict
 from pathfinder.models.shapes import planned_shape
 from pathfinder.planning import profiles
@@ -78,20 +78,20 @@ def test_no_remedy_goes_below_the_longest_record(root: Path) -> None:
 
 def test_what_other_processes_use_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cards of 80 GiB, one of which another process fills."""
-    monkeypatch.setattr(devices, "_has_driver", lambda: True)
+    monkeypatch.setattr(cards, "_has_driver", lambda: True)
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr(cards, "held", lambda: [cards.Card("0", "a"), cards.Card("1", "b")])
     monkeypatch.setattr(cards, "memory", lambda _: [(79 * GIB, 80 * GIB), (12 * GIB, 80 * GIB)])
-    assert devices.this_device() == Device("cuda", 12 * GIB, 80 * GIB, 2)
+    assert cards.this_device() == Device("cuda", 12 * GIB, 80 * GIB, 2)
 
 
 def test_memory_of_a_container_is_what_its_processes_leave(tmp_path: Path) -> None:
     meminfo = tmp_path / "meminfo"
     meminfo.write_text("MemTotal:  2048 kB\nMemFree: 100 kB\nMemAvailable:  1024 kB\n")
-    assert devices.main_memory(meminfo, tmp_path) == (1024 * 1024, 2048 * 1024)
+    assert cards.main_memory(meminfo, tmp_path) == (1024 * 1024, 2048 * 1024)
     for name, text in {"max": "1000000", "current": "900000", "stat": "anon 1\ninactive_file 200000"}.items():
         (tmp_path / f"memory.{name}").write_text(text)
-    assert devices.main_memory(meminfo, tmp_path) == (300_000, 1_000_000)
+    assert cards.main_memory(meminfo, tmp_path) == (300_000, 1_000_000)
 
 
 def test_a_server_and_the_prm_share_one_card_or_have_their_own(root: Path) -> None:

@@ -15,7 +15,7 @@ from ground.io import DataError
 from ground.settings import parse_yaml, read_yaml
 from pathfinder.core.runs import parse_run
 from pathfinder.models import launch
-from pathfinder.models.devices import GIB, gpus
+from pathfinder.models.cards import GIB, gpus
 from pathfinder.models.footprint import with_changes
 from pathfinder.planning import cards, gpu_plan, plan_text, profiles
 from pathfinder.planning.estimates import busy_share, records_of, trees_of, written_per_second

@@ -15,9 +15,9 @@ def test_a_stage_that_asks_servers_does_not_wait_for_torch(root: Path) -> None:
     names = ", ".join(f"stages.{name}" for name in SERVED)
     code = f"""
 import sys, {names}
-from pathfinder.models import devices
-devices._has_driver = lambda: False
-assert devices.this_device().kind == "cpu"
+from pathfinder.models import cards
+cards._has_driver = lambda: False
+assert cards.this_device().kind == "cpu"
 print(*[name for name in ("torch", "transformers") if hasattr(sys.modules.get(name), "__file__")])
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)

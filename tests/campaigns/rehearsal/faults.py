@@ -53,7 +53,7 @@ FAULTS = (
     Fault(
         "5",
         "the whole memory of a card counts as free",
-        "pathfinder/models/devices.py",
+        "pathfinder/models/cards.py",
         'Device("cuda", float(free), float(total)',
         'Device("cuda", float(total), float(total)',
         "tests/models/test_footprint.py::test_what_other_processes_use_is_not_free",

@@ -63,7 +63,7 @@ def test_without_a_card_a_profile_for_cards_is_wrong(
 ) -> None:
     project(root, tmp_path, name, monkeypatch)
     monkeypatch.setenv("PATH", "/nowhere")
-    monkeypatch.setattr("pathfinder.models.devices._has_driver", lambda: False)
+    monkeypatch.setattr("pathfinder.models.cards._has_driver", lambda: False)
     (line,) = [finding.line() for finding in cards.findings(tmp_path)]
     assert line.startswith(told)
 
@@ -83,7 +83,7 @@ def test_a_server_needs_a_card_whatever_the_profile_is_called(
     project(root, tmp_path, "one-gpu-80", monkeypatch)
     text = (tmp_path / "params.yaml").read_text()
     (tmp_path / "params.yaml").write_text(text.replace("profile: one-gpu-80", "profile: mine"))
-    monkeypatch.setattr("pathfinder.models.devices._has_driver", lambda: False)
+    monkeypatch.setattr("pathfinder.models.cards._has_driver", lambda: False)
     found = cards.profile_finding(tmp_path, [])
     assert found is not None
     assert re.match(r"profile mine needs an NVIDIA card of \d\d GiB, and there is none$", found.found)
