@@ -17,8 +17,7 @@ from prefect.client.schemas.objects import State, TaskRun
 from prefect.futures import PrefectFuture
 from prefect.tasks import MaterializingTask
 
-from evidence.dvc.history import read_lock
-from evidence.dvc.lock import dvc_lock
+from evidence.dvc.lock import dvc_lock, outs_of
 from evidence.dvc.pipeline import Stage
 from evidence.record.identity import is_code
 from evidence.remote.guard import Guard
@@ -26,7 +25,7 @@ from evidence.remote.publication import Commit
 from flows.dvc import Cancelled
 from flows.places import Places, Retries, WorkerLost
 from flows.terminal import Outcome, Terminal, metrics_table, stage_log
-from ground.io import TransientError
+from ground.io import PathfinderError, TransientError
 from ground.text import plain_message
 
 _PUSH_EVERY_S = 60.0
@@ -106,10 +105,9 @@ def stage_task(places: Places, terminal: Terminal, guard: Guard | None) -> Mater
         for path in figures_of(definition) if state != "up to date" else ():
             key = re.sub(r"[^a-z0-9]+", "-", path.removesuffix(".json").lower())
             create_markdown_artifact(metrics_table(root / path), key=key, description=path)
-        with dvc_lock(root):
-            made = read_lock(root)[name].outs
-        for path, md5 in made.items():
-            asset(path).add_metadata({"stage": name, "state": state, "path": path, "md5": md5})
+        with contextlib.suppress(PathfinderError), dvc_lock(root):  # events must not fail a stage that succeeded
+            for path, md5 in outs_of(root, name).items():
+                asset(path).add_metadata({"stage": name, "state": state, "path": path, "md5": md5})
         return Outcome(name, state, time.monotonic() - start, definition.all_outs)
 
     return MaterializingTask(

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from evidence.dvc.history import MAIN_LOCK, read_stages
+from evidence.dvc.history import MAIN_LOCK, read_stages, stages_in
 from evidence.dvc.pipeline import read_pipeline
 from evidence.dvc.stores import cache_of, object_file
 from ground.io import TransientError, write_text
@@ -84,6 +84,15 @@ def replace_blocks(text: str, changed: str) -> str:
     """Replace the stages in the text of a lock by the stages of ``changed``, and append the ones that it lacks."""
     head, blocks = _blocks(text)
     return head + "".join((blocks | blocks_of(changed)).values())
+
+
+def outs_of(root: Path, stage: str) -> dict[str, str]:
+    """The outs of one stage in dvc.lock, where only that stage is parsed; empty if the file lacks it.
+
+    Raises ``DataError`` if the entry is not valid.
+    """
+    head, blocks = _blocks((root / MAIN_LOCK).read_text(encoding="utf-8"))
+    return stages_in(head + blocks[stage], MAIN_LOCK)[stage].outs if stage in blocks else {}
 
 
 def blocks_of(text: str) -> dict[str, str]:
