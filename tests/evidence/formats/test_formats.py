@@ -24,6 +24,7 @@ from evidence.formats.descriptions import card, croissant
 from evidence.formats.lineage import Lineage, read_lineage
 from evidence.formats.openlineage import events
 from ground.io import DataError
+from tests.evidence.formats.conftest import HOSTILE
 from tests.support.miniature import run_in
 
 TARGETS: dict[Format, str | None] = dict.fromkeys(get_args(Format)) | {"card": "models/full"}
@@ -72,7 +73,8 @@ def test_the_documentation_fills_what_the_records_know_and_marks_the_rest(study:
     unknown = [title for title, part in sections.items() if part.startswith(descriptions.MISSING)]
     assert {"2(e) Human oversight", "5 Risk management", "8 Declaration of conformity"} <= set(unknown)
     assert f"fills {len(sections) - len(unknown)} of 16 points" in text
-    assert "<img" not in exported(read_lineage(study), "documentation")
+    for target in (None, f"artifacts/export/{HOSTILE}.txt"):
+        assert "<img" not in exported(read_lineage(study, target), "documentation")
 
 
 def rebuilt(event: dict[str, Any]) -> event_v2.RunEvent:
