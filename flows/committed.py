@@ -95,7 +95,7 @@ def explain(root: Path, keep: bool = False) -> Iterator[str]:
     if keep:
         write_text(root / KEPT, (root / MAIN_LOCK).read_text(encoding="utf-8"))
         write_text(root / MAIN_LOCK, committed)
-        for path in {path for stage in read_pipeline(root).values() for path in stage.metrics}:
+        for path in summary_files(root):
             if (summary := git("show", f"HEAD:./{path}", root=root)) is not None:
                 write_text(root / path, summary)
         yield f"the committed {MAIN_LOCK} is back; the one of this run is {KEPT}"
@@ -104,6 +104,11 @@ def explain(root: Path, keep: bool = False) -> Iterator[str]:
             f"{MAIN_LOCK} now describes the results here; commit it only if they replace the committed ones. "
             "`pathfinder run --keep-lock` puts the committed one back"
         )
+
+
+def summary_files(root: Path) -> list[str]:
+    """The metrics files of dvc.yaml, which git holds and ``dvc metrics`` shows."""
+    return sorted({path for stage in read_pipeline(root).values() for path in stage.metrics})
 
 
 def _names(names: list[str]) -> str:

@@ -19,7 +19,7 @@ from typing import IO, Any, Literal
 
 from evidence.remote.guard import fetch_pointer
 from flows import processes
-from flows.transfer import Transfer
+from flows.transfer import prepare
 from ground.io import DataError, PathfinderError, TransientError
 from ground.text import printable, remedy_in
 
@@ -58,11 +58,12 @@ class Cancelled(RuntimeError):
 
 
 class DvcError(PathfinderError, RuntimeError):
-    """A DVC command failed; ``transient`` if the same command may succeed later."""
+    """A command failed with the exit status ``code`` after its ``last`` line; ``transient`` if it may succeed later."""
 
     def __init__(self, command: Sequence[str], code: int, tail: str) -> None:
         lines = [line.strip() for line in tail.splitlines()]
         errors = [line for line in lines if _ERROR.match(line)]
+        self.code, self.last = code, next(filter(None, reversed(lines)), "")
         self.transient = any(_TRANSIENT.search(line) for line in errors)
         blockers = [line for line in lines if _BLOCKER.match(line)]
         first = next(filter(None, lines), f"exit code {code}")
@@ -140,17 +141,14 @@ class Dvc:
         self._run([*words, "--part", part], on_line, limit_s=limit_s, module=module)
 
     def push(self, *stages: str) -> None:
-        """Upload the outputs of stages, and their entries of the run cache, to the remote.
+        """Upload the outputs of stages to the remote.
 
-        DVC works in a folder of its own, so that no stage waits for it (flows/transfer.py). Raises ``DataError`` or
-        ``TransientError`` if the store refuses the entries.
+        DVC works in a folder of its own, so that no stage waits for it; raises as ``transfer.prepare`` does.
         """
         with self._pushing:
-            transfer = Transfer.prepare(self.root, stages)
-            printed = self._run(transfer.command(), root=transfer.folder)
+            printed = self._run(["push"], root=prepare(self.root, stages))
             if missing := [line for line in printed if line.startswith("md5: ")]:
                 raise DvcError(["dvc", "push"], 1, f"ERROR: neither the cache nor the remote has {', '.join(missing)}")
-            transfer.send_run_cache()
 
     def checkout(self, *targets: str, force: bool = False) -> None:
         """Copy the content of stages or ``.dvc`` files from the cache to the workspace.
@@ -166,6 +164,10 @@ class Dvc:
             say(pointer, "downloading its content from the remote")
             fetch_pointer(self.root, pointer)
             self.checkout(pointer)
+
+    def call(self, module: str, *words: str, on_line: OnLine, root: Path | None = None) -> None:
+        """Run another module with Python, in ``root`` if that is given."""
+        self._run(words, on_line, root, module=module)
 
     def launch(self, command: Sequence[str], given: Path, on_line: OnLine) -> None:
         """Run a command of another program, which reads the file ``given``."""

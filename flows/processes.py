@@ -131,20 +131,6 @@ def _marked() -> Iterator[Owned]:
                     yield Owned(int(path.parts[2]), mark)
 
 
-@contextlib.contextmanager
-def running(
-    module: str, arguments: Sequence[str], root: Path, environment: Mapping[str, str], mark: str
-) -> Iterator[subprocess.Popen[str]]:
-    """Start a command as ``start`` does, and end it with everything that it started when the block ends."""
-    process = start(module, arguments, root, {**environment, MARK: mark}, subprocess.PIPE)
-    try:
-        yield process
-    finally:
-        end([process.pid])  # the command, or children that it left in its group
-        end_owned(mark)  # children that left the group
-        process.wait()
-
-
 def start(
     module: str,
     arguments: Sequence[str],

@@ -36,7 +36,7 @@ from flows.guard.endings import SETTLE_S, left_behind, server_needed, settle
 from flows.guard.lock import Hold, held
 from flows.parameters import Jobs, Targets
 from flows.places import places
-from flows.tasks import Pushes, ended, publish_task, push_task, stage_task, with_assets, with_retries
+from flows.tasks import Pushes, ended, stage_task, store_task, with_assets, with_retries
 from flows.terminal import Outcome, Terminal, flow_output, log_path
 from ground.io import PathfinderError
 from ground.text import plain_message
@@ -85,8 +85,7 @@ def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jo
     """
     root = Path.cwd()
     with held(root) as hold:
-        if deployment.get_id():
-            storage.require_remote()
+        storage.require_remote()
         hold.name_flow_run(flow_run.get_id() or "", *server.access())
         run = Run(root, load_graph(root), targets, force, pull, jobs)
         run.report(hold)
@@ -135,7 +134,7 @@ class Run:
         self.dvc = Dvc(root, variables, warm=True)
         self.places = places(self.dvc, graph, self.address)
         self._stage = stage_task(self.places, self.terminal, Guard(root) if pull else None)
-        self._pushes = Pushes(push_task(self.places, self.terminal))
+        self._pushes = Pushes(self.places.push, self.terminal)
 
     def report(self, hold: Hold) -> None:
         """Say where results go and what a run that was killed had left; check that the remote accepts results."""
@@ -201,7 +200,8 @@ class Run:
                 self.dvc.push(*untouched)
             return storage.publish(self.root, self.address, None if is_whole else done)
 
-        state = ended(publish_task(send, self.terminal).submit())
+        task = store_task(send, "publish", "the run could not be published", self.terminal)
+        state = ended(task.submit())
         self.is_published = state.is_completed()
         if not self.is_published:
             return

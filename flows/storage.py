@@ -56,8 +56,10 @@ def configure(root: Path) -> str:
 
 
 def require_remote() -> None:
-    """Raise ``DataError`` if the run of a deployment was not told where results go."""
-    if not os.environ.get(REMOTE):
+    """Raise ``DataError`` if this is the run of a deployment that was not told where results go."""
+    from prefect.runtime import deployment  # only a flow has imported Prefect
+
+    if deployment.get_id() and not os.environ.get(REMOTE):
         raise DataError(
             f"the deployment does not say where results go: its job variables have no {REMOTE}; repeat "
             "`python -m flows.team.deploy up`, or set it on the deployment's page"

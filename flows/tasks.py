@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from prefect import Task, get_run_logger
@@ -21,7 +21,6 @@ from evidence.dvc.lock import dvc_lock, outs_of
 from evidence.dvc.pipeline import Stage
 from evidence.record.identity import is_code
 from evidence.remote.guard import Guard
-from evidence.remote.publication import Commit
 from flows.dvc import Cancelled
 from flows.places import Places, Retries, WorkerLost
 from flows.terminal import Outcome, Terminal, metrics_table, stage_log
@@ -133,8 +132,8 @@ class Pushes:
     A call takes two seconds of CPU time that stages need, so calls are a minute apart.
     """
 
-    def __init__(self, push: Task[..., None]) -> None:
-        self._push = push
+    def __init__(self, push: Callable[..., None], terminal: Terminal) -> None:
+        self._push, self._terminal = push, terminal
         self._waiting: list[str] = []
         self._sent: list[tuple[list[str], PrefectFuture[Any]]] = []
         self._last = -_PUSH_EVERY_S
@@ -159,45 +158,28 @@ class Pushes:
         if not self._waiting:
             return
         names, self._waiting = self._waiting, []
-        self._sent.append((names, self._push.submit(names, ", ".join(names))))
+        title = ", ".join(names)
+        task = store_task(self._push, f"push {title}", f"{title} could not be pushed", self._terminal)
+        self._sent.append((names, task.submit(*names)))
         self._last = time.monotonic()
 
 
-def push_task(places: Places, terminal: Terminal) -> Task[..., None]:
-    """The task that pushes a list of stages under a title."""
+def store_task(work: Callable[..., Any], title: str, failure: str, terminal: Terminal) -> Task[..., Any]:
+    """A task that writes to the store under a title; only transient errors are tried again.
 
-    def push(names: Sequence[str], title: str) -> None:
-        with _printed(terminal, title):
-            places.push(*names)
+    The cause is printed after the sentence ``failure``: Prefect's log has a traceback, which the console does not show.
+    """
 
-    return _store_task(push, "push {title}")
+    def attempt(*arguments: Any) -> Any:
+        try:
+            return work(*arguments)
+        except Cancelled:
+            raise
+        except Exception as error:
+            message = plain_message(error) or f"{type(error).__name__}: {error}"
+            terminal.print("storage", f"{failure}: {message}", bad=True)
+            raise
 
-
-def publish_task(publish: Callable[[], Commit], terminal: Terminal) -> Task[..., Commit]:
-    """The task that appends a manifest to the remote's log."""
-
-    def publish_manifest() -> Commit:
-        with _printed(terminal, "storage", "the run could not be published: "):
-            return publish()
-
-    return _store_task(publish_manifest, "publish")
-
-
-def _store_task(work: Callable[..., Any], title: str) -> Task[..., Any]:
-    """A task that writes to the store, named by the first word of its title; only transient errors are retried."""
     name = title.partition(" ")[0]
-    task = Task(work, name=name, task_run_name=title, cache_policy=NO_CACHE, persist_result=False)
+    task = Task(attempt, name=name, task_run_name=lambda: title, cache_policy=NO_CACHE, persist_result=False)
     return with_retries(task, Retries(transient=len(_STORE_DELAYS_S), lost=0), _STORE_DELAYS_S)
-
-
-@contextlib.contextmanager
-def _printed(terminal: Terminal, source: str, beginning: str = "") -> Iterator[None]:
-    """Print the cause if the block fails: Prefect's log has the traceback, but the console does not show it."""
-    try:
-        yield
-    except Cancelled:
-        raise
-    except Exception as error:
-        message = plain_message(error) or f"{type(error).__name__}: {error}"
-        terminal.print(source, f"{beginning}{message}", bad=True)
-        raise

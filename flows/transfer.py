@@ -1,8 +1,8 @@
-"""A push of the outputs of stages and of their entries in DVC's run cache; the remote gets only what is new to it.
+"""The project in which ``dvc push`` sends the outputs of stages, so that no stage waits for it.
 
 ``dvc push`` holds the lock of its project as long as the remote takes, and every stage needs that lock. So the push
 runs in a project of its own in ``.dvc/tmp/push``: the same cache and remotes, and one ``.dvc`` file with the outputs
-from the lock. ``dvc push --run-cache`` would also send every entry of the run cache each time, one file at a time.
+from the lock.
 """
 
 from __future__ import annotations
@@ -10,82 +10,39 @@ from __future__ import annotations
 import configparser
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.dvc.history import Locked, read_lock
+from evidence.dvc.history import read_lock
 from evidence.dvc.lock import dvc_lock
-from evidence.dvc.stores import object_key, run_cache_entries
+from evidence.dvc.stores import object_key
 from ground.hashing import md5_of
 from ground.io import DataError, write_bytes, write_text
-from ground.remote import from_dvc, kind_of, open_store
+from ground.remote import kind_of
 
 FOLDER = Path(".dvc/tmp/push")
-_NAME_LENGTH = 64  # other files are unfinished
 _TIMEOUTS_S = {"connect_timeout": "20", "read_timeout": "60"}
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """A prepared push: the folder in which ``dvc push`` sends the outputs, and the entries that follow them.
+def prepare(root: Path, names: Sequence[str]) -> Path:
+    """Write the project that pushes the outputs of the stages ``names`` as the lock has them now; returns its folder.
 
-    ``can_open`` is False for a remote that only DVC can open.
+    Raises ``DataError`` if a file is not valid, and ``TransientError`` if DVC writes its lock file for too long.
     """
-
-    folder: Path
-    cache: Path
-    remote: str
-    can_open: bool
-    stages: tuple[Locked, ...]
-
-    @classmethod
-    def prepare(cls, root: Path, names: Sequence[str]) -> Transfer:
-        """Write the project that pushes the outputs of the stages ``names`` as the lock has them now.
-
-        Raises ``DataError`` if a file is not valid, and ``TransientError`` if DVC writes its lock file for too long.
-        """
-        config = _config(root)
-        cache = Path(config["cache"]["dir"])
-        with dvc_lock(root):
-            lock = read_lock(root)
-        stages = tuple(lock[name] for name in names if name in lock)
-        for stage in stages:
-            _cache_small_files(root, cache, stage.outs)
-        hashes = sorted({md5 for stage in stages for md5 in stage.outs.values()})
-        folder = root / FOLDER
-        (folder / ".dvc").mkdir(parents=True, exist_ok=True)
-        text = io.StringIO()
-        config.write(text)
-        write_text(folder / ".dvc/config", text.getvalue())
-        outs = [f"- {{path: 'out{number}', hash: md5, md5: {md5}}}\n" for number, md5 in enumerate(hashes)]
-        write_text(folder / "push.dvc", "outs:\n" + "".join(outs))
-        remote = config[_remote(config["core"]["remote"])]
-        endpoint = remote.get("endpointurl", "")
-        address = from_dvc(remote["url"], endpoint)
-        kind = kind_of(address)
-        can_open = kind.endpoint() == endpoint if kind else "://" not in address or address.startswith("file://")
-        return cls(folder, cache, address, can_open, stages)
-
-    def command(self) -> list[str]:
-        """The words after ``dvc``; DVC sends the whole run cache to a remote that only it can open."""
-        return ["push"] if self.can_open else ["push", "--run-cache"]
-
-    def send_run_cache(self) -> list[str]:
-        """Send the stages' entries that are new to the remote; returns their keys, and raises as a store does."""
-        if not self.can_open:
-            return []
-        store, sent = open_store(f"{self.remote.rstrip('/')}/runs"), []
-        for path in run_cache_entries(self.cache):
-            key = path.relative_to(self.cache / "runs").as_posix()
-            if len(path.name) == _NAME_LENGTH and self._is_mine(path.read_text()) and key not in store.keys(key):
-                store.put(key, path.read_bytes())
-                sent.append(key)
-        return sent
-
-    def _is_mine(self, entry: str) -> bool:
-        """Return whether an entry has all digests of one of the stages."""
-        digests = ({*stage.outs.values(), *stage.deps.values()} for stage in self.stages)
-        return any(wanted and all(md5 in entry for md5 in wanted) for wanted in digests)
+    config = _config(root)
+    with dvc_lock(root):
+        lock = read_lock(root)
+    outs = [lock[name].outs for name in names if name in lock]
+    for each in outs:
+        _cache_small_files(root, Path(config["cache"]["dir"]), each)
+    folder = root / FOLDER
+    (folder / ".dvc").mkdir(parents=True, exist_ok=True)
+    text = io.StringIO()
+    config.write(text)
+    write_text(folder / ".dvc/config", text.getvalue())
+    hashes = sorted({md5 for each in outs for md5 in each.values()})
+    lines = [f"- {{path: 'out{number}', hash: md5, md5: {md5}}}\n" for number, md5 in enumerate(hashes)]
+    write_text(folder / "push.dvc", "outs:\n" + "".join(lines))
+    return folder
 
 
 def _config(root: Path) -> configparser.ConfigParser:

@@ -142,7 +142,7 @@ import subprocess, sys
 from pathlib import Path
 from evidence.dvc.stores import stores
 from flows.storage import configure, preflight
-from flows.transfer import Transfer
+from flows.transfer import prepare
 from ground.io import DataError
 from evidence.remote.publication import commit_manifest
 from ground.remote import open_store
@@ -150,7 +150,7 @@ from ground.remote import open_store
 root, address = Path(), sys.argv[1]
 assert configure(root) == address
 preflight(root, address)
-assert Transfer.prepare(root, []).can_open
+assert prepare(root, []).is_dir()
 for words in (["add", "out.txt"], ["push", "out.txt.dvc"]):
     subprocess.run([sys.executable, "-m", "dvc", "-q", *words], check=True)
 store = open_store(address)

@@ -86,7 +86,7 @@ class Made(Form):
 
 
 def hand_back(root: Path, name: str, state: State, address: str) -> Made:
-    """Send the record of a stage whose outs the remote at ``address`` has, and describe what it made.
+    """Send the record and run of a stage whose outs the remote at ``address`` has, and describe what it made.
 
     Raises ``DataError`` if DVC has no entry of the run cache for it.
     """
@@ -98,8 +98,9 @@ def hand_back(root: Path, name: str, state: State, address: str) -> Made:
     send_evidence(opened(root, address, FOLDER), sent)
     records = {key: sha256_of(content) for key, content in sent.items() if key.startswith("records/")}
     outs = read_stages(root / MAIN_LOCK, MAIN_LOCK)[name].outs
-    runs = {key: sha256_of((cache_of(root) / key).read_bytes())}
-    return Made(state=state, outs=outs, runs=runs, evidence=records)
+    run = (cache_of(root) / key).read_bytes()
+    opened(root, address).put(key, run)
+    return Made(state=state, outs=outs, runs={key: sha256_of(run)}, evidence=records)
 
 
 def receive(root: Path, order: Order, made: Made, address: str, allow: Callable[[list[str]], None]) -> None:

@@ -7,11 +7,10 @@ import sys
 import time
 from collections.abc import Iterator
 from typing import Any
-from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId, FlowRunFilterTags
+from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import State
 from prefect.states import Crashed
 
@@ -36,12 +35,10 @@ def _crash(holder: Holder, present: str) -> None:
     A run may have been killed after Prefect made its flow run and before it wrote the id; then the tag names it.
     ``present`` is the flow run of this process.
     """
-    if holder.flow_run:
-        wanted = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(holder.flow_run)]))
-    elif holder.tag:
-        wanted = FlowRunFilter(tags=FlowRunFilterTags(all_=[holder.tag]))
-    else:
+    if not holder.flow_run and not holder.tag:
         return
+    named = {"id": {"any_": [holder.flow_run]}} if holder.flow_run else {"tags": {"all_": [holder.tag]}}
+    wanted = FlowRunFilter.model_validate(named)
     with get_client(sync_client=True) as client:
         for found in client.read_flow_runs(flow_run_filter=wanted):
             if str(found.id) != present and found.state is not None and not found.state.is_final():
@@ -64,7 +61,7 @@ def server_needed(url: str, hold: Hold) -> Iterator[None]:
 
 def settle(state: State[Any]) -> None:
     """Wait until the server has stored the final state of every task, which it does asynchronously."""
-    flow_run = FlowRunFilter(id=FlowRunFilterId(any_=[state.state_details.flow_run_id]))
+    flow_run = FlowRunFilter.model_validate({"id": {"any_": [state.state_details.flow_run_id]}})
     deadline = time.monotonic() + SETTLE_S
     with get_client(sync_client=True) as client:
         while time.monotonic() < deadline:

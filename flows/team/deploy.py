@@ -12,8 +12,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 import yaml
@@ -21,7 +22,7 @@ import yaml
 from flows import server
 from flows.team.deployment import definition
 from ground.io import DataError, write_text
-from ground.show import Verbs
+from ground.show import Verbs, show
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import SyncPrefectClient
@@ -73,11 +74,13 @@ def up(
     with records.connected(root, url) as client:
         records.ensure_pool(client, root)
         present = records.present(client, root)
+        variables = {name: found.job_variables.get("env", {}) for (_, name), found in present.items()}
         file = root / server.HOME / "prefect.yaml"
-        write_text(file, yaml.safe_dump(definition.adjusted(root, present, active, cron)))
+        write_text(file, yaml.safe_dump(definition.adjusted(root, variables)))
         _prefect(root, url, "--no-prompt", "deploy", "--all", "--prefect-file", str(file))
+        records.reschedule(client, root, active, cron)
         _equip(client, slots(root))
-        since = records.now()
+        since = datetime.now(UTC)
         worker = server.recorded(root, "worker")
         if worker is None or worker.url != url or not records.wait_for_worker(client, root, since, _WORKER_S / 2):
             server.stop(root, "worker")
@@ -150,18 +153,10 @@ def notify(
 
 @app.command()
 def status() -> None:
-    """Show the server, the worker, and this folder's deployments with their schedules."""
-    root = Path.cwd()
-    url, worker = server.known(root), server.recorded(root, "worker")
-    print(f"server: {url.removesuffix('/api') if url else 'none'}\nworker: {worker.pid if worker else 'none'}")
-    if url:
-        from flows.team.deployment import records
+    """Show this folder's server, worker and deployments with their schedules, and what `pathfinder team` shows."""
+    from flows.team import view
 
-        with records.connected(root, url) as client:
-            present = records.present(client, root)
-        for flow, name in definition.names(root):
-            if name in present:
-                print(f"{flow}/{name}: {', '.join(map(_schedule, present[name].schedules)) or 'on demand'}")
+    show(None, False, view.state(Path.cwd()))
 
 
 def _equip(client: SyncPrefectClient, slots: Mapping[str, int]) -> None:
@@ -172,11 +167,6 @@ def _equip(client: SyncPrefectClient, slots: Mapping[str, int]) -> None:
     notices.watch(client)
     ensure(client, slots)
     prioritise(client)
-
-
-def _schedule(schedule: Mapping[str, Any]) -> str:
-    when = schedule.get("cron") or schedule.get("rrule") or f"every {schedule.get('interval')} s"
-    return f"{when} ({'active' if schedule['active'] else 'inactive'})"
 
 
 @contextlib.contextmanager

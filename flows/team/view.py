@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateType
-from prefect.client.schemas.objects import StateType, WorkerStatus
+from prefect.client.schemas.filters import FlowRunFilter
+from prefect.client.schemas.objects import DeploymentSchedule, StateType, WorkerStatus
 
 from extras import unfinished
 from flows import server, storage
 from flows.team.deployment import records
+from flows.team.deployment.definition import FILE
 from flows.team.pools.lease import EXPIRY_S, HOME, Standing, standings
 
 _RECENT_S = 3600.0
@@ -26,6 +27,7 @@ def state(root: Path) -> Iterator[str]:
     if url := server.known(root):
         with records.connected(root, url) as client:
             yield f"server: {url.removesuffix('/api')}"
+            yield from _deployed(client, root)
             yield from _machines(client)
             yield from _queue(client)
     else:
@@ -39,6 +41,21 @@ def state(root: Path) -> Iterator[str]:
         folder, _, name = item.key.rpartition("/")
         if name == unfinished.STATE:
             yield f"unfinished {folder}: copied {max(0.0, time.time() - item.modified):.0f} s ago"
+
+
+def _deployed(client: SyncPrefectClient, root: Path) -> Iterator[str]:
+    """The worker of this folder, and its deployments with their schedules."""
+    if worker := server.recorded(root, "worker"):
+        yield f"worker: {worker.pid}"
+    for name, found in records.present(client, root).items() if (root / FILE).is_file() else ():
+        yield f"{'/'.join(name)}: {', '.join(map(_schedule, found.schedules)) or 'on demand'}"
+
+
+def _schedule(found: DeploymentSchedule) -> str:
+    when = next(
+        getattr(found.schedule, form) for form in ("cron", "rrule", "interval") if hasattr(found.schedule, form)
+    )
+    return f"{when} ({'active' if found.active else 'inactive'})"
 
 
 def _machines(client: SyncPrefectClient) -> Iterator[str]:
@@ -56,7 +73,7 @@ def _machines(client: SyncPrefectClient) -> Iterator[str]:
 
 def _queue(client: SyncPrefectClient) -> Iterator[str]:
     """The runs that wait or run, without those that a schedule starts later."""
-    wanted = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=_OPEN)))
+    wanted = FlowRunFilter.model_validate({"state": {"type": {"any_": _OPEN}}})
     for run in client.read_flow_runs(flow_run_filter=wanted, limit=_MOST):
         if run.state is not None and (run.expected_start_time or run.created or datetime.now(UTC)) <= datetime.now(UTC):
             gpus = f", {found} GPUs" if (found := (run.job_variables or {}).get("gpus")) else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows.storage import REMOTE
-from flows.team.deployment.definition import NIGHTLY, Present, adjusted, clone_id, pool_name
+from flows.team.deployment.definition import NIGHTLY, adjusted, clone_id, pool_name
 from ground.remote import ENDPOINT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def nightly(folder: Path, present: dict[str, Present] | None = None) -> dict[str, object]:
+def nightly(folder: Path, present: dict[str, dict[str, str]] | None = None) -> dict[str, object]:
     found = adjusted(folder, present or {})["deployments"]
     return next(item for item in found if item["name"] == f"{NIGHTLY}-{clone_id(folder)}")
 
@@ -38,7 +38,7 @@ def test_a_remote_is_kept_by_a_later_up_from_another_shell(folder: Path, monkeyp
     first = variables(nightly(folder))
     assert first[REMOTE] == "s3://team/runs"
     monkeypatch.delenv(REMOTE)
-    kept = {f"{NIGHTLY}-{clone_id(folder)}": Present([], first)}
+    kept = {f"{NIGHTLY}-{clone_id(folder)}": first}
     assert variables(nightly(folder, kept))[REMOTE] == "s3://team/runs"
 
 
@@ -51,14 +51,13 @@ def test_two_clones_have_other_names_and_pools(folder: Path) -> None:
     assert not names[0] & names[1]
 
 
-def test_an_active_schedule_stays_active(folder: Path) -> None:
-    active = Present([{"cron": "5 3 * * *", "timezone": "UTC", "active": True}], {})
-    kept = {f"{NIGHTLY}-{clone_id(folder)}": active}
-    assert nightly(folder, kept)["schedules"] == active.schedules
+def test_the_schedule_of_the_file_is_only_for_a_new_deployment(folder: Path) -> None:
+    assert nightly(folder)["schedules"]
+    assert "schedules" not in nightly(folder, {f"{NIGHTLY}-{clone_id(folder)}": {}})
 
 
 def test_a_deployment_that_is_new_takes_the_remote_of_the_others(folder: Path) -> None:
-    kept = {f"{NIGHTLY}-{clone_id(folder)}": Present([], {REMOTE: "s3://team/runs"})}
+    kept = {f"{NIGHTLY}-{clone_id(folder)}": {REMOTE: "s3://team/runs"}}
     found = adjusted(folder, kept)["deployments"]
     assert len(found) > 1
     assert {variables(item)[REMOTE] for item in found} == {"s3://team/runs"}

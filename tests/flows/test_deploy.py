@@ -162,7 +162,7 @@ def test_up_restores_all_after_a_crash_and_keeps_the_schedule_whose_run_becomes_
     assert '"sum": 165' in git(root, "show", f"{branch}:metrics/odd.json")
     assert "square@odd" in git(root, "show", f"{branch}:dvc.lock")
     assert not (root / "dvc.lock").exists(), "the working folder is not touched"
-    assert list(deployed.remote.glob("runs/*/*/*")), "the deployment, not the worker's shell, names the remote"
+    assert list(deployed.remote.glob("files/md5/*/*")), "the deployment, not the worker's shell, names the remote"
     second = deployed.ended(deployed.start_run(deployed.deployment("nightly")))
     assert second["state"]["message"] == f"nothing has changed since {branch}; no branch was made"
 
@@ -197,7 +197,7 @@ def test_prefect_deploys_all_from_the_file_and_a_run_takes_its_code_from_git(
     project.run("-m", "prefect", *worker, "--run-once")
     assert deployed.ended(run)["state"]["message"].startswith("results are in branch runs/")
     assert "runs/" in git(origin, "branch", "--list", "runs/*")
-    assert list(remote.glob("runs/*/*/*"))
+    assert list(remote.glob("files/md5/*/*"))
     for found in kinds.values():
         deployed.delete(f"deployments/{found['id']}")
     for pool in ("pathfinder", *(f"pathfinder-{kind}" for kind in STAGE_POOLS)):

@@ -32,7 +32,7 @@ def test_outcomes_and_lines(project: Project) -> None:
     (project.root / "params.yaml").write_text("count: 10\n")
     assert dvc.reproduce("numbers") == "restored"
     dvc.push("numbers")
-    assert any((project.root / ".pathfinder/storage/runs").rglob("*"))
+    assert any((project.root / ".pathfinder/storage/files").rglob("*"))
 
 
 @pytest.mark.parametrize(

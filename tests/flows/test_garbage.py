@@ -101,7 +101,7 @@ def test_what_no_reference_names_is_deleted_and_every_commit_can_still_be_pulled
     for reference in ("main", "v1"):
         outs = kept.in_text(git(project, "show", f"{reference}:dvc.lock").partition("outs:")[2].encode())
         assert all(object_file(project / storage.DEFAULT, md5).is_file() for md5 in outs)
-    assert swept(project, 15)[0].garbage == ()
+    assert swept(project, 15)[0].garbage == []
 
 
 @pytest.mark.campaign
@@ -125,7 +125,7 @@ def test_a_bucket_keeps_what_commits_and_published_runs_name(
         published = f"pathfinder/manifests/{'a' * 64}.json"
         md5 = listing.removeprefix("files/md5/").replace("/", "")
         bucket.put(published, f'{{"outs": {{"out": {{"md5": "{md5}"}}}}}}'.encode())
-        assert swept(project, 15)[0].garbage == (), "the log names the folder, so its files and its entry stay"
+        assert swept(project, 15)[0].garbage == [], "the log names the folder, so its files and its entry stay"
         bucket.delete(published)
         unnamed = {item.key for item in swept(project, 15)[0].garbage}
         assert len(unnamed) == 3

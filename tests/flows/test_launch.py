@@ -19,7 +19,6 @@ from flows.places import WorkerLost
 from flows.team.pools.away import ORDERS, Away
 from flows.team.pools.code import committed
 from flows.team.pools.order import TYPE, Ordered, signed, verified
-from flows.team.pools.run import run_stage
 from flows.team.pools.stage import CLONES
 from flows.team.pools.table import FILE, Needs, needs
 from ground.io import DataError, TransientError
@@ -77,7 +76,7 @@ def machines(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     flow = Dvc(project.root)
     graph = load_graph(project.root)
     storage.configure(project.root)
-    run_stage(flow, "numbers", False, print, Needs())
+    flow.reproduce("numbers", on_line=print)
     away = Away(flow, graph, {name: Needs() for name in graph.stages}, str(tmp_path / "bucket"))
     away._commit = committed(project.root, graph, [STAGE])
     found = Machines(away, tmp_path / "machine")

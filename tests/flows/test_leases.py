@@ -60,7 +60,6 @@ from extras import unfinished
 from flows import storage
 from flows.dvc import Dvc
 from flows.team.pools import leases
-from flows.team.pools.run import run_stage
 from flows.team.pools.table import Needs
 from flows.team.view import state
 from ground.io import DataError
@@ -76,8 +75,8 @@ dvc, needs = Dvc(Path.cwd()), Needs(pool=sys.argv[1])
 taken = leases.Leases(dvc)
 for attempt in range(2):
     try:
-        with taken.held("label", False, needs, say) as is_writer:
-            state = run_stage(dvc, "label", False, say, needs, is_writer)
+        with taken.held("label", False, needs, say) as is_writer, taken.at_work("label", say, needs, is_writer):
+            state = dvc.reproduce("label", False, say)
         break
     except TransientError as error:
         say(str(error))

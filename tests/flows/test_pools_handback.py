@@ -29,7 +29,6 @@ from flows.graph import load_graph
 from flows.team.pools.away import Away
 from flows.team.pools.code import committed
 from flows.team.pools.inputs import needed, place
-from flows.team.pools.run import run_stage
 from flows.team.pools.table import Needs
 from ground.io import DataError
 from tests.flows.conftest import Project
@@ -123,14 +122,14 @@ def handed(make_project: Callable[[], Project], tmp_path_factory: pytest.TempPat
         git(folder, "clone", "-q", str(origin), "clone")
         for each in (flow, worker):
             storage.configure(each.root)
-        run_stage(flow, "numbers", False, print, Needs())
+        flow.reproduce("numbers", on_line=print)
         flow.push("numbers")
         graph = load_graph(flow.root)
         order = Order(next_run(flow.root, graph.stages[STAGE]), committed(flow.root, graph, [STAGE]))
         with patch.context() as own:
             own.setenv(KEY_FILE, str(key))
             place(worker, STAGE, needed(flow.root, graph, STAGE))
-            run_stage(worker, STAGE, False, print, Needs())
+            worker.reproduce(STAGE, on_line=print)
             worker.push(STAGE)
             made = hand_back(worker.root, STAGE, "ran", str(bucket))
         yield Handed(flow.root, key, made, bucket, order)

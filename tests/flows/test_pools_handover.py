@@ -23,10 +23,9 @@ from flows import storage
 from flows.dvc import Dvc
 from flows.graph import load_graph
 from flows.places import WorkerLost
-from flows.team.pools.away import Away, _Lines
+from flows.team.pools.away import Away, _new_lines
 from flows.team.pools.code import changed_params, committed
 from flows.team.pools.inputs import needed, place
-from flows.team.pools.run import run_stage
 from flows.team.pools.table import Needs
 from ground.io import DataError, TransientError
 from tests.flows.conftest import Project
@@ -87,7 +86,7 @@ def test_a_result_comes_back_as_the_worker_named_it(
     bucket = str(tmp_path / "bucket")
     head = committed(flow.root, load_graph(flow.root), [STAGE])
 
-    run_stage(flow, "numbers", False, print, Needs())
+    flow.reproduce("numbers", on_line=print)
     assert flow.restore(STAGE) is None, "nothing has made it yet"
     assert project.ran() == ["numbers"], "and to ask does not run it"
     flow.push("numbers")
@@ -98,7 +97,7 @@ def test_a_result_comes_back_as_the_worker_named_it(
     with pytest.raises(DataError, match=r"'\.\./outside\.txt', which is no output of dvc\.yaml"):
         place(worker, STAGE, outside)
     assert place(worker, STAGE, inputs) == 1
-    assert run_stage(worker, STAGE, False, print, Needs()) == "ran"
+    assert worker.reproduce(STAGE, on_line=print) == "ran"
     assert (worker.root / "ran.txt").read_text().split()[0] == "even", "the stage before it did not run there"
     worker.push(STAGE)
     made = hand_back(worker.root, STAGE, "ran", bucket)
@@ -148,9 +147,8 @@ def test_a_failure_of_a_worker_s_run_shows_no_traceback() -> None:
     logs = [
         Log(id=uuid4(), name="prefect.flow_runs", level=20, message=text, timestamp=datetime.now(UTC)) for text in texts
     ]
-    said: list[str] = []
-    _Lines(uuid4(), said.append).forward(cast(Any, SimpleNamespace(read_logs=lambda *_, **__: logs)))
-    assert said == ["Running stage"]
+    server = cast(Any, SimpleNamespace(read_logs=lambda *_, **__: logs))
+    assert [*_new_lines(server, uuid4(), {})] == ["Running stage"]
 
 
 def test_the_threads_that_follow_parts_ask_the_server_of_the_run(

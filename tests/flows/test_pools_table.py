@@ -48,7 +48,7 @@ def test_each_value_is_that_of_the_first_line_that_has_it(tmp_path: Path) -> Non
 
 def test_a_wrong_line_is_named(tmp_path: Path) -> None:
     write(tmp_path, "{stage: label, time: soon}")
-    with pytest.raises(DataError, match=r"resources.yaml: label: time is 'soon'; expected for example 30m"):
+    with pytest.raises(DataError, match=r"stages\.0\.time: Value error, is 'soon'; expected for example 30m"):
         needs(tmp_path, STAGES)
     write(tmp_path, "{stage: label, pools: gpu}")
     with pytest.raises(DataError, match=r"stages\.0\.pools"):

@@ -122,7 +122,7 @@ def test_closed_gates_are_named_together(team: Team) -> None:
         "it changes code.py, and a run changes only dvc.lock, metrics/summary.json, params.yaml",
         "has no published run with its dvc.lock",
         "metrics/validate.json: 2 expectations were not met",
-        "metrics/summary.json: processbench is 70.0, on main 80.0",
+        "metrics/summary.json: processbench is 70.0, before 80.0",
     ):
         assert reason in str(refused.value)
     assert team.head() != team.head(branch)

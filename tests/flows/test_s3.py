@@ -6,7 +6,6 @@ The server is moto, or a real one (Swift) with `pytest -m campaign tests/flows/t
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import socket
@@ -24,8 +23,7 @@ import pytest
 
 from evidence.remote.publication import commit_manifest, creates_exclusively
 from flows import server
-from flows.dvc import Dvc
-from flows.storage import REMOTE, configure
+from flows.storage import REMOTE
 from ground.remote import ENDPOINT, open_store
 from tests.flows.conftest import ROOT, Project
 from tests.support.s3 import s3_server
@@ -153,26 +151,6 @@ def test_a_wrong_bucket_is_noticed_before_a_stage_runs(
     assert "Check the name, PATHFINDER_S3_ENDPOINT and the AWS_* credentials" in output
     assert "Traceback" not in output
     assert SECRET not in output
-
-
-def test_a_push_sends_entries_of_the_run_cache_by_difference(
-    make_project: Callable[[], Project], remote: dict[str, str]
-) -> None:
-    project = make_project()
-    project.run("-m", "dvc", "repro", "-q")
-    runs = project.root / ".dvc/cache/runs"
-    entry = next(runs.glob("??/*/*")).read_text()
-    for number in range(1000):  # what a month of nights leaves
-        key = f"{number:064x}"
-        path = runs / key[-2:] / key / key
-        path.parent.mkdir(parents=True)
-        path.write_text(re.sub(r"(?<=md5: )\w+", lambda found: found[0][::-1], entry))
-    configure(project.root)
-    begun = time.monotonic()
-    Dvc(project.root).push("numbers", "square@even", "square@odd", "total")
-    seconds = time.monotonic() - begun
-    assert len([key for key in open_store(remote[REMOTE]).keys("runs/") if key.startswith("runs/00/")]) == 0
-    assert seconds < 40, "DVC's own push of the run cache needs 70 s and more"
 
 
 @REAL

@@ -9,7 +9,7 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.runtime import flow_run
 
 from evidence.verbs.check import EXIT
-from flows import processes
+from flows.dvc import Dvc, DvcError
 from flows.guard.lock import held
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output
@@ -42,15 +42,16 @@ def audit(full: bool = False, strict: bool = False) -> str:
     root, say = Path.cwd(), flow_output("audit")
     options = [f"--{name}" for name, wanted in (("full", full), ("strict", strict)) if wanted]
     with held(root):
-        command = ["check", "--remote", *options]
-        with processes.running("evidence", command, root, {}, processes.new_mark(root)) as process:
-            output, _ = process.communicate()
-    lines = output.splitlines()
+        command, lines, code = ["check", "--remote", *options], list[str](), 0
+        try:
+            Dvc(root).call("evidence", *command, on_line=lines.append)
+        except DvcError as error:
+            code = error.code
     for line in lines:
         say(line)
     shown = "\n".join(f"    {line}" for line in lines[-_MOST_LINES:])
     create_markdown_artifact(f"`pathfinder lineage {' '.join(command)}`\n\n{shown}\n", key="audit")
-    if process.returncode not in (EXIT["SOUND"], EXIT["UNSIGNED"]):
+    if code not in (EXIT["SOUND"], EXIT["UNSIGNED"]):
         first = next((f"{line} " for line in lines if line.startswith("error")), "")
-        raise AuditFailed(f"{first}({lines[-1] if lines else f'exit status {process.returncode}'})")
+        raise AuditFailed(f"{first}({lines[-1] if lines else f'exit status {code}'})")
     return lines[-1]

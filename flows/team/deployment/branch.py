@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evidence.dvc.history import read_lock
-from evidence.dvc.pipeline import leaves, read_pipeline
+from evidence.dvc.pipeline import leaves
+from flows.committed import summary_files
 from flows.graph import profile_of
 from flows.team.deployment import git
 from ground.io import DataError, TransientError, read_json
@@ -43,10 +44,7 @@ class Clone:
                 f"{git.without_user(repository)}: has no branch {branch}; "
                 "name another one in the deployment's parameters"
             )
-        git.run(folder, "fetch", "-q", "origin", f"+refs/heads/{branch}:refs/remotes/origin/{branch}")
-        git.run(folder, "checkout", "-q", "--force", "--detach", f"refs/remotes/origin/{branch}")
-        git.run(folder, "clean", "-q", "-d", "--force")
-        return cls(folder, git.text(folder, "rev-parse", "HEAD"))
+        return cls.at(folder, repository, found.stdout.decode().split()[0])
 
     @classmethod
     def at(cls, folder: Path, repository: str, commit: str) -> Clone:
@@ -118,9 +116,9 @@ def _connect(folder: Path, repository: str) -> None:
     git.run(folder, "remote", "set-url", "origin", repository)
 
 
-def summary_files(root: Path) -> list[str]:
-    """The metrics files of dvc.yaml, which git holds and ``dvc metrics`` shows."""
-    return sorted({path for stage in read_pipeline(root).values() for path in stage.metrics})
+def origin_of(root: Path) -> str:
+    """The address of the folder's origin, or the folder itself."""
+    return git.tried(root, "remote", "get-url", "origin").stdout.decode().strip() or str(root)
 
 
 def summary_lines(root: Path) -> list[str]:

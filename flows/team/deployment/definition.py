@@ -11,7 +11,6 @@ import os
 import platform
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,6 @@ from ground.settings import read_yaml
 FILE = Path("prefect.yaml")
 NIGHTLY = "nightly"
 _POOLS = "flows/team/pools/"
-
-
-@dataclass(frozen=True, slots=True)
-class Present:
-    """The schedules of an existing deployment, in the form of prefect.yaml, and the variables of its runs."""
-
-    schedules: list[dict[str, Any]]
-    variables: Mapping[str, str]
 
 
 def clone_id(root: Path) -> str:
@@ -52,35 +43,25 @@ def names(root: Path) -> Iterator[tuple[str, str]]:
         yield deployment["entrypoint"].rpartition(":")[2], f"{deployment['name']}-{clone_id(root)}"
 
 
-def adjusted(
-    root: Path, present: Mapping[str, Present], active: bool | None = None, cron: str | None = None
-) -> dict[str, Any]:
-    """The content of prefect.yaml for this folder; deployments that are ``present`` keep schedules and remote.
+def adjusted(root: Path, present: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
+    """The content of prefect.yaml for this folder; raises ``DataError`` if the file is not valid.
 
-    ``active`` changes all schedules, ``cron`` the nightly's, and the environment the remote. Raises ``DataError``
-    if the file is not valid.
+    ``present`` are the deployments that exist, with the variables of their runs. They keep their schedules, and their
+    remote unless the environment names one.
     """
     deployments = _deployments(root)
     for deployment in deployments:
-        wanted = cron if deployment["name"] == NIGHTLY else None
         deployment["name"] += f"-{clone_id(root)}"
         kept = present.get(deployment["name"])
-        schedules = kept.schedules if kept else deployment.get("schedules", [])
-        deployment["schedules"] = [_changed(schedule, active, wanted) for schedule in schedules]
+        if kept is not None:
+            deployment.pop("schedules", None)
         deployment["pull"] = [{"prefect.deployments.steps.set_working_directory": {"directory": str(root.absolute())}}]
         # A new deployment takes the remote of the others. Deployments may share one pool in YAML, so each gets a copy.
-        known = [found.variables for found in (kept, *present.values()) if found]
+        known = [found for found in (kept, *present.values()) if found is not None]
         pool = deployment.get("work_pool", {})
         variables = {**pool.get("job_variables", {}), "env": _variables(known[0] if known else {})}
         deployment["work_pool"] = {**pool, "name": pool_name(root), "job_variables": variables}
     return {**read_yaml(root / FILE), "deployments": deployments}
-
-
-def _changed(schedule: dict[str, Any], active: bool | None, cron: str | None) -> dict[str, Any]:
-    changes: dict[str, Any] = {} if active is None else {"active": active}
-    if cron is None:
-        return {**schedule, **changes}
-    return {"cron": cron, "timezone": schedule.get("timezone", "UTC"), "active": schedule["active"], **changes}
 
 
 def _variables(kept: Mapping[str, str]) -> dict[str, str]:

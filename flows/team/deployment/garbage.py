@@ -18,15 +18,9 @@ from typing import Annotated, Any, Literal
 from prefect import flow
 from prefect.artifacts import create_table_artifact
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import (
-    FlowFilter,
-    FlowFilterName,
-    FlowRunFilter,
-    FlowRunFilterState,
-    FlowRunFilterStateType,
-)
+from prefect.client.schemas.filters import FlowFilter, FlowRunFilter
 from prefect.client.schemas.objects import StateType
-from prefect.runtime import deployment, flow_run
+from prefect.runtime import flow_run
 from pydantic import Field
 
 from evidence.dvc.stores import object_key
@@ -35,8 +29,9 @@ from extras.unfinished import STATE
 from flows import storage
 from flows.guard.lock import held
 from flows.team.deployment import kept
+from flows.team.deployment.branch import origin_of
 from flows.team.deployment.mirror import Mirror
-from flows.team.deployment.nightly import CLONE, origin_of
+from flows.team.deployment.nightly import CLONE
 from flows.team.deployment.nightly import HOME as NIGHTLY
 from flows.team.notices.hooks import tell
 from flows.team.pools.lease import HOME as LEASES
@@ -48,11 +43,11 @@ from pathfinder.core.parts import PARTS, SEAL
 HOME = Path(".pathfinder/garbage")
 DAYS = 14.0
 _DAY_S = 24 * 3600.0
-_WRITERS = ("nightly", "reproduce", "stage")
+_WRITERS = ["nightly", "reproduce", "stage"]
 _OBJECT = re.compile(r"files/md5/([0-9a-f]{2})/([0-9a-f]{30}(?:\.dir)?)")
 _ENTRY = re.compile(r"runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
 _NAMES_OTHERS = re.compile(rf"^runs/|/({re.escape(STATE)}|{re.escape(SEAL)})$")
-_REMOTE_PARTS = f"{UNFINISHED}/parts"
+_REMOTE_HOMES = (f"{UNFINISHED}/parts", LEASES)
 Where = Literal["remote", "cache", "remote and cache"]
 
 
@@ -70,19 +65,17 @@ class Sweep:
     """The contents of one place, and the part that nothing names and that is older than the grace period."""
 
     place: Place
-    size: int
-    count: int
-    garbage: tuple[Listed, ...]
+    items: list[Listed]
+    garbage: list[Listed]
 
     def as_row(self) -> dict[str, Any]:
         """A row of the table artifact; sizes in bytes."""
-        freed = sum(item.size for item in self.garbage)
         return {
             "place": f"{self.place.kind} {self.place.name}",
-            "objects": self.count,
-            "bytes": self.size,
+            "objects": len(self.items),
+            "bytes": sum(item.size for item in self.items),
             "garbage": len(self.garbage),
-            "garbage bytes": freed,
+            "garbage bytes": sum(item.size for item in self.garbage),
         }
 
 
@@ -112,8 +105,7 @@ def garbage(
     Raises ``DataError`` if a run is in progress, or if the files of a folder are unknown; then nothing is deleted.
     """
     root, say = Path.cwd(), flow_output("garbage")
-    if deployment.get_id():
-        storage.require_remote()
+    storage.require_remote()
     with held(root), held(root / NIGHTLY):
         if delete:
             refuse_during_runs()
@@ -134,10 +126,10 @@ def garbage(
 
 def refuse_during_runs() -> None:
     """Raise ``DataError`` if a run of the pipeline is in progress on this Prefect server."""
-    flows = FlowFilter(name=FlowFilterName(any_=list(_WRITERS)))
-    states = FlowRunFilterState(type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.CANCELLING]))
+    flows = FlowFilter.model_validate({"name": {"any_": _WRITERS}})
+    runs = FlowRunFilter.model_validate({"state": {"type": {"any_": [StateType.RUNNING, StateType.CANCELLING]}}})
     with get_client(sync_client=True) as client:
-        found = client.read_flow_runs(flow_filter=flows, flow_run_filter=FlowRunFilter(state=states), limit=1)
+        found = client.read_flow_runs(flow_filter=flows, flow_run_filter=runs, limit=1)
     if found:
         raise DataError(f"run {found[0].name} is in progress and may use what would be deleted; repeat this later")
 
@@ -182,26 +174,18 @@ def find(places: list[Place], named: set[str], before: float) -> list[Sweep]:
         old = [item for item in items if item.modified < before]
         lost = {item.key for item in old if item.key not in known and item.key not in keys}
         stale = {key for key, md5s in known.items() if lost.intersection(map(object_key, md5s))}
-        found = tuple(item for item in old if item.key in lost or item.key in stale)
-        sweeps.append(Sweep(place, sum(item.size for item in items), len(items), found))
+        sweeps.append(Sweep(place, items, [item for item in old if item.key in lost or item.key in stale]))
     return sweeps
 
 
 def find_parts(root: Path, before: float) -> list[Sweep]:
     """Find the parts and leases of ended runs: no file is younger than a time, in seconds since 1970."""
     address, sweeps = storage.configure(root), []
-    for place in (
-        *(
-            Place("remote", f"{address}/{home}", storage.opened(root, address, home))
-            for home in (_REMOTE_PARTS, LEASES)
-        ),
-        Place("cache", PARTS.as_posix(), open_store(str(root / PARTS))),
-    ):
-        items = place.store.listed()
-        young = {_part(item.key) for item in items if item.modified >= before}
-        old = tuple(item for item in items if _part(item.key) not in young)
-        if items:
-            sweeps.append(Sweep(place, sum(item.size for item in items), len(items), old))
+    places = [Place("remote", f"{address}/{each}", storage.opened(root, address, each)) for each in _REMOTE_HOMES]
+    for place in (*places, Place("cache", PARTS.as_posix(), open_store(str(root / PARTS)))):
+        if items := place.store.listed():
+            young = {_part(item.key) for item in items if item.modified >= before}
+            sweeps.append(Sweep(place, items, [item for item in items if _part(item.key) not in young]))
     return sweeps
 
 

@@ -17,17 +17,18 @@ from typing import Annotated, Any
 
 from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.runtime import deployment, flow_run
+from prefect.runtime import flow_run
 from prefect.states import Completed
 from pydantic import Field
 
 from evidence.dvc.history import MAIN_LOCK
-from evidence.record.environment import git
-from flows import processes, storage
+from flows import storage
+from flows.committed import summary_files
+from flows.dvc import Dvc, DvcError
 from flows.guard.lock import held
 from flows.parameters import Jobs, Override, Profile, Targets
 from flows.storage import DEFAULT, REMOTE, absolute
-from flows.team.deployment.branch import SHORT, Clone, summary_files, summary_lines
+from flows.team.deployment.branch import SHORT, Clone, origin_of, summary_lines
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output
 from ground.io import DataError, PathfinderError, write_text
@@ -75,8 +76,7 @@ def nightly(
         jobs: The number of concurrent stages; 0 for one per GPU or core.
     """
     root, say = Path.cwd(), flow_output("nightly")
-    if deployment.get_id():
-        storage.require_remote()
+    storage.require_remote()
     with held(root / HOME):
         clone = Clone.update(root / CLONE, repository or origin_of(root), branch)
         say(f"{branch} is at {clone.head}")
@@ -99,11 +99,6 @@ def nightly(
         made = clone.commit(changed, name, summary_lines(clone.folder), trailers)
         say(f"committed {', '.join(changed)} to {made}")
         return Completed(message=f"results are in branch {made}")
-
-
-def origin_of(root: Path) -> str:
-    """The address of the folder's origin, or the folder itself."""
-    return (git("remote", "get-url", "origin", root=root) or "").strip() or str(root)
 
 
 def _change_params(folder: Path, profile: str, overrides: Sequence[str]) -> None:
@@ -139,11 +134,7 @@ def _run(
     options = [*(["--force"] if force else []), *(["--pull"] if pull else []), "--jobs", str(jobs)]
     modules = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     places = {REMOTE: absolute(root, os.environ.get(REMOTE) or str(DEFAULT)), "PYTHONPATH": modules}
-    words = [*options, *targets]
-    with processes.running("flows.reproduce", words, folder, places, processes.new_mark(root / HOME)) as process:
-        last = ""
-        for line in process.stdout or ():
-            last = line.rstrip() or last
-            say(line.rstrip())
-        if process.wait():
-            raise NightlyFailed(f"the pipeline did not succeed: {last.strip()}")
+    try:
+        Dvc(root / HOME, places).call("flows.reproduce", *options, *targets, on_line=say, root=folder)
+    except DvcError as error:
+        raise NightlyFailed(f"the pipeline did not succeed: {error.last}") from error

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.runtime import deployment, flow_run
+from prefect.runtime import flow_run
 from prefect.states import Completed
 from pydantic import Field
 
@@ -22,10 +21,10 @@ from evidence.dvc.history import MAIN_LOCK, Locked, stages_in
 from evidence.dvc.pipeline import value_at
 from evidence.dvc.stores import FOLDER, object_key
 from flows import storage
+from flows.committed import summary_files
 from flows.guard.lock import held
-from flows.team.deployment.branch import summary_files
+from flows.team.deployment.branch import origin_of
 from flows.team.deployment.mirror import Mirror
-from flows.team.deployment.nightly import origin_of
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output
 from ground.hashing import digest_chunks
@@ -40,16 +39,6 @@ _BENCHMARKS = "benchmarks"
 
 class PromotionRefused(PathfinderError, RuntimeError):
     """A gate is closed or the target has moved; the message has every reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class Promotion:
-    """A run branch at ``after`` and its target at ``before``, as they were fetched."""
-
-    git: Mirror
-    target: str
-    before: str
-    after: str
 
 
 def run_name() -> str:
@@ -77,8 +66,7 @@ def promote(
         repository: The repository with both branches; empty for the origin of the worker's folder.
     """
     root = Path.cwd()
-    if deployment.get_id():
-        storage.require_remote()
+    storage.require_remote()
     folder = root / HOME
     with held(folder):
         store = storage.opened(root, storage.configure(root))
@@ -103,22 +91,21 @@ def promoted(
         return f"{target} is already at {name}"
     if not git.follows(after, before):
         raise PromotionRefused(f"{name} does not follow {target}, which is at {before[:12]} now; run the nightly again")
-    promotion = Promotion(git, target, before, after)
-    reasons = list(refusals(promotion, store, largest_drop, summaries))
-    if reasons:
+    if reasons := list(refusals(git, before, after, store, largest_drop, summaries)):
         raise PromotionRefused(f"{name} is not promoted to {target}: {'; '.join(reasons)}")
     if refused := git.move(target, before, after):
         raise PromotionRefused(f"{target} has moved while {name} was checked: {refused}; run the nightly again")
     return f"{target} is at {name} ({after[:12]})"
 
 
-def refusals(promotion: Promotion, store: Store, largest_drop: float, summaries: list[str]) -> Iterator[str]:
-    """The reasons why a run branch must not become the head of its target."""
+def refusals(
+    git: Mirror, before: str, after: str, store: Store, largest_drop: float, summaries: list[str]
+) -> Iterator[str]:
+    """The reasons why a run branch at ``after`` must not become the head of its target, which is at ``before``."""
     allowed = {MAIN_LOCK, str(PARAMS_FILE), *summaries}
-    changed = promotion.git.changed(promotion.before, promotion.after)
-    if others := [path for path in changed if path not in allowed]:
+    if others := [path for path in git.changed(before, after) if path not in allowed]:
         yield f"it changes {', '.join(others[:3])}, and a run changes only {', '.join(sorted(allowed))}"
-    lock = promotion.git.read(promotion.after, MAIN_LOCK)
+    lock = git.read(after, MAIN_LOCK)
     if lock is None:
         yield f"it has no {MAIN_LOCK}"
         return
@@ -127,10 +114,10 @@ def refusals(promotion: Promotion, store: Store, largest_drop: float, summaries:
         yield f"{store.url} has no published run with its {MAIN_LOCK}"
     yield from _gates(stages_in(lock.decode(), MAIN_LOCK), store)
     for path in summaries:
-        old, new = (_figures(promotion.git.read(commit, path)) for commit in (promotion.before, promotion.after))
+        old, new = (_figures(git.read(commit, path)) for commit in (before, after))
         for name, value in old.items():
             if name in new and new[name] < value - largest_drop:
-                yield f"{path}: {name} is {new[name]:.1f}, on {promotion.target} {value:.1f}"
+                yield f"{path}: {name} is {new[name]:.1f}, before {value:.1f}"
 
 
 def _gates(stages: dict[str, Locked], store: Store) -> Iterator[str]:

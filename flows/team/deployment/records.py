@@ -5,22 +5,21 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import CronSchedule
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
 
 from flows import server
-from flows.team.deployment.definition import Present, names, pool_name
+from flows.team.deployment.definition import NIGHTLY, names, pool_name
 from flows.team.notices import automations
 from ground.io import DataError, TransientError
-
-_SCHEDULE_KEYS = ("cron", "day_or", "interval", "anchor_date", "rrule", "timezone")
 
 
 @contextlib.contextmanager
@@ -49,24 +48,22 @@ def ensure_pool(client: SyncPrefectClient, root: Path) -> None:
         raise DataError(f"work pool {name} is of type {found.type}; expected process: delete it on the server's page")
 
 
-def present(client: SyncPrefectClient, root: Path) -> dict[str, Present]:
-    """This folder's deployments that exist, by name."""
-    kept: dict[str, Present] = {}
+def present(client: SyncPrefectClient, root: Path) -> dict[tuple[str, str], DeploymentResponse]:
+    """This folder's deployments that exist, by the names of flow and deployment."""
+    found = {}
     for flow, name in names(root):
         with contextlib.suppress(ObjectNotFound):
-            found = client.read_deployment_by_name(f"{flow}/{name}")
-            schedules = [_form(item.schedule, item.active) for item in found.schedules]
-            kept[name] = Present(schedules, found.job_variables.get("env", {}))
-    return kept
+            found[flow, name] = client.read_deployment_by_name(f"{flow}/{name}")
+    return found
 
 
-def _form(schedule: Any, active: bool) -> dict[str, Any]:
-    values = {key: getattr(schedule, key, None) for key in _SCHEDULE_KEYS}
-    if isinstance(values["interval"], timedelta):
-        values["interval"] = values["interval"].total_seconds()
-    if isinstance(values["anchor_date"], datetime):
-        values["anchor_date"] = values["anchor_date"].isoformat()
-    return {**{key: value for key, value in values.items() if value is not None}, "active": active}
+def reschedule(client: SyncPrefectClient, root: Path, active: bool | None, cron: str | None) -> None:
+    """Activate or pause all schedules of this folder's deployments, and give the nightly's other times."""
+    for (flow, _), deployment in present(client, root).items():
+        for item in deployment.schedules:
+            zone = getattr(item.schedule, "timezone", None) or "UTC"
+            times = CronSchedule(cron=cron, timezone=zone) if cron and flow == NIGHTLY else None
+            client.update_deployment_schedule(deployment.id, item.id, active, times)
 
 
 def wait_for_worker(client: SyncPrefectClient, root: Path, since: datetime, seconds: float) -> bool:
@@ -82,17 +79,10 @@ def wait_for_worker(client: SyncPrefectClient, root: Path, since: datetime, seco
 
 def remove(client: SyncPrefectClient, root: Path) -> list[str]:
     """Delete this folder's deployments and pool, and with the last deployments the watch; returns the names."""
-    removed = []
-    for flow, name in names(root):
-        with contextlib.suppress(ObjectNotFound):
-            client.delete_deployment(client.read_deployment_by_name(f"{flow}/{name}").id)
-            removed.append(f"{flow}/{name}")
+    found = present(client, root)
+    for deployment in found.values():
+        client.delete_deployment(deployment.id)
     automations.unwatch(client)
     with contextlib.suppress(ObjectNotFound):
         client.delete_work_pool(pool_name(root))
-    return removed
-
-
-def now() -> datetime:
-    """The time with which the server's times can be compared."""
-    return datetime.now(UTC)
+    return ["/".join(name) for name in found]

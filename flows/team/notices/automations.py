@@ -16,7 +16,7 @@ from uuid import UUID
 from prefect.blocks.core import Block
 from prefect.blocks.webhook import Webhook
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterTags
+from prefect.client.schemas.filters import DeploymentFilter
 from prefect.client.schemas.objects import StateType
 from prefect.events.actions import ActionTypes, CallWebhook, ChangeFlowRunState, SendNotification
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
@@ -102,14 +102,12 @@ def notify(client: SyncPrefectClient, target: Target, unstarted_s: float = UNSTA
     Nobody but the server knows of a lost run, so it sends at once. After other crashes it waits for the event of the
     hook or the guardian, which know more.
     """
-    told = EventTrigger(expect={EVENT}, posture=Posture.Reactive, threshold=1, within=timedelta(0))
+    told = EventTrigger(expect={EVENT}, posture=Posture.Reactive)
     lost = EventTrigger(
         expect={"prefect.flow-run.Crashed"},
         match={"prefect.resource.id": "prefect.flow-run.*", "prefect.state-message": f"{LOST}*"},
         match_related=_TAGGED,
         posture=Posture.Reactive,
-        threshold=1,
-        within=timedelta(0),
     )
     crashed = _absence({"prefect.flow-run.Crashed"}, (EVENT,), _GRACE_S, _NOT_LOST)
     begun = ("prefect.flow-run.Running", *_ENDS, *_WAITS)
@@ -123,7 +121,7 @@ def notify(client: SyncPrefectClient, target: Target, unstarted_s: float = UNSTA
 
 def unwatch(client: SyncPrefectClient) -> None:
     """Delete what ``watch`` made, unless deployments with the tag are left."""
-    left = DeploymentFilter(tags=DeploymentFilterTags(all_=[TAG]))
+    left = DeploymentFilter.model_validate({"tags": {"all_": [TAG]}})
     if not client.read_deployments(deployment_filter=left, limit=1):
         _remove(client, _WATCH)
 
@@ -170,7 +168,6 @@ def _absence(
         match_related=_TAGGED,
         for_each={"prefect.resource.id"},
         posture=Posture.Proactive,
-        threshold=1,
         within=timedelta(seconds=seconds),
     )
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from prefect import Flow
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import LogFilter, LogFilterFlowRunId
+from prefect.client.schemas.filters import LogFilter
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.client.schemas.sorting import LogSort
 from prefect.events import emit_event
@@ -46,7 +46,7 @@ def _error(state: State[Any]) -> BaseException | None:
 
 
 def _last_lines(flow_run: FlowRun) -> list[str]:
-    wanted = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[flow_run.id]))
+    wanted = LogFilter.model_validate({"flow_run_id": {"any_": [flow_run.id]}})
     with get_client(sync_client=True) as client:
         logs = client.read_logs(wanted, limit=MOST_LINES, sort=LogSort.TIMESTAMP_DESC)
     return [line for log in reversed(logs) for line in log.message.splitlines()][-MOST_LINES:]

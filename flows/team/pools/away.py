@@ -8,9 +8,10 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,11 +19,7 @@ from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import (
-    LogFilter,
-    LogFilterFlowRunId,
-    LogFilterTimestamp,
-)
+from prefect.client.schemas.filters import LogFilter
 from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
 from prefect.client.schemas.objects import State as RunState
 from prefect.client.schemas.sorting import LogSort
@@ -46,7 +43,6 @@ from flows.team.pools.inputs import needed
 from flows.team.pools.lease import EXPIRY_S
 from flows.team.pools.leases import LOOK_S, Leases
 from flows.team.pools.order import FAILED, Ordered, signed
-from flows.team.pools.run import run_stage
 from flows.team.pools.slots import slots_held
 from flows.team.pools.table import FILE, Needs, needs
 from ground.io import DataError, PathfinderError, TransientError, sha256_of, write_text
@@ -114,7 +110,8 @@ class Away(Places):
         with self.leases.held(name, force, need, on_line) as is_writer:
             if not need.is_here and (state := self.run_parts(name, force, on_line)) is not None:
                 return state
-            return run_stage(self.dvc, name, force, on_line, need, is_writer)
+            with self.leases.at_work(name, on_line, need, is_writer):
+                return self.dvc.reproduce(name, force, on_line, need.time_s)
 
     def push(self, *names: str) -> None:
         """Send the outs of stages to the remote, and end their leases."""
@@ -239,13 +236,14 @@ class Away(Places):
         need = self.needs[name]
         on_line(f"waits for a worker of pool {need.pool}: {_link(run)}")
         self._running.add(run.id)
-        lines, since, looked = _Lines(run.id, on_line), time.monotonic(), time.monotonic()
+        seen, since, looked = dict[UUID, datetime](), time.monotonic(), time.monotonic()
         is_lost = self.leases.watch(name, str(run.id))
         try:
             with get_client(sync_client=True) as client:
                 while True:
                     run = client.read_flow_run(run.id)
-                    lines.forward(client)
+                    for line in _new_lines(client, run.id, seen):
+                        on_line(line)
                     if run.state is not None and run.state.is_final():
                         break
                     if run.state is not None and run.state.is_running() and time.monotonic() - looked > LOOK_S:
@@ -267,7 +265,8 @@ class Away(Places):
                         raise Cancelled("the run is ending")
                 if run.state.type is not StateType.COMPLETED:
                     time.sleep(_POLL_S)  # the last lines of a failed run arrive a moment after its state
-                lines.forward(client)
+                for line in _new_lines(client, run.id, seen):
+                    on_line(line)
         finally:
             self._running.discard(run.id)
         return run
@@ -294,29 +293,18 @@ def places(dvc: Dvc, graph: Graph, address: str) -> Places:
     return Away(dvc, graph, needs(dvc.root, graph.stages), address)
 
 
-class _Lines:
-    """The log lines of a run of a worker, each passed on once; the cause of a failure is in the run's state."""
-
-    def __init__(self, run: UUID, on_line: OnLine) -> None:
-        self._run, self._on_line = run, on_line
-        self._seen: set[UUID] = set()
-        self._last: Any = None
-
-    def forward(self, client: SyncPrefectClient) -> None:
-        """Pass on the lines that are new."""
-        wanted = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[self._run]))
-        if self._last is not None:
-            wanted.timestamp = LogFilterTimestamp(after_=self._last)
-        for offset in range(0, 1 << 30, _LOGS):
-            found = client.read_logs(wanted, limit=_LOGS, offset=offset, sort=LogSort.TIMESTAMP_ASC)
-            for line in found:
-                if line.id not in self._seen and line.name == _LOGGER and _TRACEBACK not in line.message:
-                    self._seen.add(line.id)
-                    self._on_line(printable(line.message))
-            if len(found) < _LOGS:
-                break
-        if found:
-            self._last = found[-1].timestamp
+def _new_lines(client: SyncPrefectClient, run: UUID, seen: dict[UUID, datetime]) -> Iterator[str]:
+    """The log lines of a worker's run that are not yet ``seen``; the cause of a failure is in the run's state."""
+    after = max(seen.values(), default=None)
+    wanted = LogFilter.model_validate({"flow_run_id": {"any_": [run]}, "timestamp": {"after_": after}})
+    for offset in range(0, 1 << 30, _LOGS):
+        found = client.read_logs(wanted, limit=_LOGS, offset=offset, sort=LogSort.TIMESTAMP_ASC)
+        for line in found:
+            if line.id not in seen and line.name == _LOGGER and _TRACEBACK not in line.message:
+                yield printable(line.message)
+            seen[line.id] = line.timestamp
+        if len(found) < _LOGS:
+            return
 
 
 def _work_pool(pool: str) -> str:

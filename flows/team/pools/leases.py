@@ -22,11 +22,13 @@ from evidence.dvc.pipeline import read_pipeline
 from evidence.record.environment import describe_actor, git
 from evidence.remote.made import Made, Order, State, hand_back, receive
 from evidence.remote.publication import creates_exclusively
-from extras.unfinished import kind_of
+from extras.unfinished import HOME as UNFINISHED
+from extras.unfinished import carried, kind_of
 from flows import storage
 from flows.dvc import Dvc, OnLine
 from flows.processes import is_here, place
 from flows.team.pools.lease import HOME, SILENT, Lease, Terms
+from flows.team.pools.slots import slots_held
 from flows.team.pools.table import Needs
 from ground.io import DataError, PathfinderError, TransientError
 from ground.remote import Store
@@ -60,6 +62,18 @@ class Leases:
             if lease is not None and not self._end(name, cause=cause):
                 raise TransientError(f"{name}: another run has taken it over, as this one had given no sign") from None
             raise
+
+    @contextlib.contextmanager
+    def at_work(
+        self, name: str, on_line: OnLine, needs: Needs, is_writer: Callable[[], bool] = lambda: True, part: str = ""
+    ) -> Iterator[None]:
+        """Hold the slots of a stage or ``part`` that runs here, and copy its unfinished work while it ``is_writer``."""
+        store = storage.shared(self._root, UNFINISHED)
+        with (
+            slots_held(needs.slots, self._dvc.check, on_line),
+            carried(store, self._root, name, on_line, is_part=bool(part), is_writer=is_writer),
+        ):
+            yield
 
     def sent(self, *names: str, state: State = "ran") -> None:
         """State the results of stages whose outs are on the remote; raises ``DataError`` as ``hand_back`` does."""

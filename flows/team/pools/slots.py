@@ -7,21 +7,19 @@ renews. The lease ends with the stage or, if its machine is gone, a minute later
 from __future__ import annotations
 
 import contextlib
-import contextvars
-import sys
-import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
-from uuid import UUID
 
 import httpx
-from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
+from prefect.concurrency.sync import concurrency
 from prefect.exceptions import PrefectException
 
 from flows.dvc import OnLine
 
 LEASE_S = 60.0
-_RENEW_S = 20.0
 _LOOK_S = 5.0
 ORDER = ("on-demand", "default", "scheduled", "background")
 """The queues that prefect.yaml names, and Prefect's own, the most urgent one first."""
@@ -58,45 +56,29 @@ def prioritise(client: SyncPrefectClient) -> None:
 
 @contextlib.contextmanager
 def _held(name: str, number: int, check: Callable[[], None], on_line: OnLine) -> Iterator[None]:
-    """Prefect's own context manager cannot be interrupted while it waits; this one uses the same calls."""
-    ended = threading.Event()
-    with get_client(sync_client=True) as client:
-        lease = _acquired(client, name, number)
-        if lease is None:
-            on_line(f"waits for {number} of the slots {name}")
-        while lease is None:
-            check()
-            ended.wait(_LOOK_S)
-            lease = _acquired(client, name, number)
-        settings = contextvars.copy_context()  # a new thread has none of Prefect's settings
-        renewal = threading.Thread(target=settings.run, args=(_renew, lease, ended), daemon=True)
-        renewal.start()
+    """Hold slots of one name; each question is answered at once, since Prefect's own wait cannot be interrupted."""
+    waits, slots = False, contextlib.ExitStack()
+    while True:
         try:
-            yield
-        finally:
-            ended.set()
-            renewal.join()
-            with contextlib.suppress(httpx.HTTPError, PrefectException):  # the lease ends by itself
-                client.release_concurrency_slots_with_lease(lease)
-
-
-def _acquired(client: SyncPrefectClient, name: str, number: int) -> UUID | None:
-    """The lease of the slots; ``None`` if they are taken or the server is away."""
+            slots.enter_context(concurrency(name, number, max_retries=0, lease_duration=LEASE_S))
+            break
+        except ConcurrencySlotAcquisitionError as error:
+            _require_waiting(error.__cause__)
+        if not waits:
+            on_line(f"waits for {number} of the slots {name}")
+        waits = True
+        check()
+        time.sleep(_LOOK_S)
     try:
-        answer = client.increment_concurrency_slots_with_lease([name], number, "concurrency", LEASE_S)
-    except httpx.TransportError:
-        return None
-    except httpx.HTTPStatusError as error:
-        if error.response.status_code == HTTPStatus.LOCKED or error.response.is_server_error:
-            return None
-        raise
-    return UUID(answer.json()["lease_id"])
+        yield
+    finally:
+        with contextlib.suppress(httpx.HTTPError, PrefectException):  # the lease ends by itself
+            slots.close()
 
 
-def _renew(lease: UUID, ended: threading.Event) -> None:
-    with get_client(sync_client=True) as client:
-        while not ended.wait(_RENEW_S):
-            try:
-                client.renew_concurrency_lease(lease, LEASE_S)
-            except (httpx.HTTPError, PrefectException) as error:
-                print(f"the lease of the slots could not be renewed: {error}", file=sys.stderr)
+def _require_waiting(cause: BaseException | None) -> None:
+    """Raise the cause of a failure, unless the slots are taken or the server is away."""
+    refusal = cause.response if isinstance(cause, httpx.HTTPStatusError) else None
+    is_busy = refusal is not None and (refusal.status_code == HTTPStatus.LOCKED or refusal.is_server_error)
+    if cause is not None and not is_busy and not isinstance(cause, httpx.TransportError):
+        raise cause

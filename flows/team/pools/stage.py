@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import signal
 import sys
 from collections.abc import Iterator
@@ -29,7 +30,8 @@ from prefect.logging.handlers import APILogHandler
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
-from evidence.record.environment import FLOW_RUN, git, installed_packages
+from evidence.dvc.pipeline import read_pipeline
+from evidence.record.environment import FLOW_RUN, installed_packages
 from evidence.record.identity import LOCKS
 from evidence.record.materials import other_versions, unlocked_packages
 from evidence.record.signing import own_public_keys
@@ -37,16 +39,16 @@ from flows import server, storage
 from flows.dvc import Dvc, OnLine
 from flows.guard.lock import held
 from flows.tasks import class_of
-from flows.team.deployment.branch import Clone
+from flows.team.deployment.branch import Clone, origin_of
 from flows.team.notices.hooks import tell
 from flows.team.pools.inputs import place
 from flows.team.pools.leases import Leases
 from flows.team.pools.order import FAILED, verified
-from flows.team.pools.run import run_part, run_stage
 from flows.team.pools.table import needs
 from flows.terminal import flow_output
 from ground.io import DataError, PathfinderError, write_text
 from pathfinder.core.params import PARAMS_FILE
+from pathfinder.core.parts import PARTS
 
 CLONES = "PATHFINDER_CLONES"
 _DEFAULT = Path(".cache/pathfinder/clones")
@@ -81,7 +83,7 @@ def compute(text: str, say: OnLine) -> str:
     name = order.stage
     _require_same(order.remote)
     own_public_keys()  # the record of the stage is signed here
-    with _clone(_origin(), order.commit) as folder:
+    with _clone(origin_of(Path.cwd()), order.commit) as folder:
         say(f"{name} runs on {platform.node()} in clone {folder}, commit {order.commit[:12]}")
         if order.params:
             write_text(folder / PARAMS_FILE, order.params)
@@ -94,10 +96,12 @@ def compute(text: str, say: OnLine) -> str:
         try:
             say(f"{place(dvc, name, order.inputs)} objects of inputs are in place")
             if order.part:
-                run_part(dvc, name, order.part, say, need)
+                with leases.at_work(name, say, need, part=order.part):
+                    dvc.part(read_pipeline(folder)[name].cmd, order.part, say, need.time_s)
+                shutil.rmtree(folder / PARTS / name, ignore_errors=True)
                 return f"part {order.part} of {name} computed on {platform.node()}"
-            with leases.held(name, order.force, need, say) as is_writer:
-                state = run_stage(dvc, name, order.force, say, need, is_writer)
+            with leases.held(name, order.force, need, say) as is_writer, leases.at_work(name, say, need, is_writer):
+                state = dvc.reproduce(name, order.force, say, need.time_s)
             dvc.push(name)
             leases.sent(name, state=state)
         finally:
@@ -125,11 +129,6 @@ def _require_same(remote: str) -> None:
         raise DataError(
             f"the run stores results in {remote}, this worker in {own}; give both the same {storage.REMOTE}"
         )
-
-
-def _origin() -> str:
-    """The repository that this flow's own code comes from."""
-    return (git("remote", "get-url", "origin") or "").strip() or str(Path.cwd())
 
 
 @contextlib.contextmanager

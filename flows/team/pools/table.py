@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from evidence.record.identity import LOCKS
 from flows.graph import profile_of
@@ -23,9 +23,18 @@ FILE = Path("infra/resources.yaml")
 HERE = "here"
 """The pool of stages that run in the folder of the flow."""
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-_COLUMNS = ("pool", "parts", "gpus", "memory", "time", "wait", "retries", "slots", "packages")
-_TIMES = ("time", "wait")
 Packages = Literal["locked", "any"]
+
+
+def _seconds(text: Any) -> float:
+    """A time in seconds; raises ``ValueError`` if it is not a number with a unit."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", str(text))
+    if found is None or float(found[1]) == 0:
+        raise ValueError(f"is {text!r:.80}; expected for example 30m, 6h or 2d")
+    return float(found[1]) * _UNITS_S[found[2]]
+
+
+Seconds = Annotated[float, BeforeValidator(_seconds)]
 
 
 class Line(Section):
@@ -37,8 +46,8 @@ class Line(Section):
     parts: Annotated[int, Field(ge=1)] | None = None
     gpus: Count | None = None
     memory: str | None = None
-    time: str | None = None
-    wait: str | None = None
+    time_s: Seconds | None = Field(None, alias="time")
+    wait_s: Seconds | None = Field(None, alias="wait")
     retries: Retries | None = None
     slots: dict[str, Annotated[int, Field(ge=1)]] | None = None
     packages: Packages | None = None
@@ -112,12 +121,8 @@ def needs(root: Path, stages: Iterable[str]) -> dict[str, Needs]:
     if not (root / FILE).exists():
         return {name: Needs() for name in stages}
     resources = read_settings(Resources, root / FILE)
-    lines = resources.stages
-    for line in lines:
-        for column in _TIMES:
-            _seconds(line, column)
     profile = profile_of(root)
-    found = {name: _merged([line for line in lines if line.matches(name, profile)]) for name in stages}
+    found = {name: _merged(line for line in resources.stages if line.matches(name, profile)) for name in stages}
     return {name: replace(need, launch=resources.launch.get(need.pool, "")) for name, need in found.items()}
 
 
@@ -126,22 +131,9 @@ def slots(root: Path) -> dict[str, int]:
     return dict(read_settings(Resources, root / FILE).slots) if (root / FILE).exists() else {}
 
 
-def _merged(lines: list[Line]) -> Needs:
+def _merged(lines: Iterable[Line]) -> Needs:
     found: dict[str, Any] = {}
-    for column in _COLUMNS:
-        line = next((line for line in lines if getattr(line, column) is not None), None)
-        if line is not None:
-            is_time = column in _TIMES
-            found[f"{column}_s" if is_time else column] = _seconds(line, column) if is_time else getattr(line, column)
+    for line in lines:
+        stated = {column: value for column, value in line if value is not None and column not in ("stage", "profile")}
+        found = stated | found
     return Needs(**found)
-
-
-def _seconds(line: Line, column: str) -> float | None:
-    """A time in seconds; raises ``DataError`` if it is not a number with a unit."""
-    text = getattr(line, column)
-    if text is None:
-        return None
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text)
-    if found is None or float(found[1]) == 0:
-        raise DataError(f"{FILE}: {line.stage}: {column} is {text!r:.80}; expected for example 30m, 6h or 2d")
-    return float(found[1]) * _UNITS_S[found[2]]
