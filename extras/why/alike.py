@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from ground.io import read_parquet
+from ground.text import normalise
 from pathfinder.core.labels import STEP_LABELS
 from pathfinder.core.mixes import select, share_of
 from pathfinder.core.params import load_params
@@ -39,13 +40,14 @@ def alike(step: str, trees: pl.DataFrame, labels: Mapping[str, bool], top: int) 
     The similarity is the share of common runs of three words and signs, from 0 to 1; steps that share none are left
     out. Labels that a record lacks count as equal.
     """
-    from pathfinder.data.overlap import jaccard, shingles
+    from pathfinder.data.near_duplicates import NearDuplicates
 
-    own, found = shingles(step), list[tuple[str, float, bool]]()
+    own, found = normalise(step), list[tuple[str, str, bool]]()
     for branch in trees["branches"].explode():
         values = {name: branch.get(name) for name in labels if name in STEP_LABELS}
         is_kind = all(value is None or (value >= 0.5) == labels[name] for name, value in values.items())
-        found.append((branch["id"], jaccard(own, shingles(branch["step"])), is_kind))
-    ranked = [(name, value) for name, value, _ in sorted(found, key=lambda row: (-row[1], row[0])) if value]
+        found.append((branch["id"], normalise(branch["step"]), is_kind))
+    pairs = NearDuplicates([own], 0.0).pairs([text for _, text, _ in found])
+    ranked = sorted(((found[place][0], value) for place, _, value in pairs), key=lambda row: (-row[1], row[0]))
     kind = {name for name, _, is_kind in found if is_kind}
     return Alike(len(found), len(kind), ranked[:top], [row for row in ranked if row[0] in kind][:top])

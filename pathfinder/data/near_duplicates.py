@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import polars as pl
 
-WORD = r"\w+|[^\w\s]"
-"""A word or sign of a normalised text."""
+_WORD = r"\w+|[^\w\s]"  # or a sign
 SHINGLE = 3
 _TEXTS = 8192  # per chunk
 _PAIRS = 100_000  # per comparison
@@ -22,9 +21,12 @@ Pair = tuple[int, int, float]
 
 
 class NearDuplicates:
-    """An index of normalised texts. A text of fewer than ``shortest`` words has no near duplicates."""
+    """An index of normalised texts. A text of fewer than ``shortest`` words has no near duplicates.
 
-    def __init__(self, texts: Sequence[str], threshold: float, shortest: int = SHINGLE) -> None:
+    A text of one or two words is one shingle.
+    """
+
+    def __init__(self, texts: Sequence[str], threshold: float, shortest: int = 0) -> None:
         self.threshold, self.shortest = threshold, shortest
         words = _words(texts)
         self.is_short: list[bool] = (words.list.len() < shortest).to_list()
@@ -70,7 +72,8 @@ class NearDuplicates:
     def _sets(self, words: pl.Series) -> pl.DataFrame:
         """The distinct shingles of each text: its place ``text``, ``shingle``, and the ``size`` of its set."""
         rows = words.to_frame("word").with_row_index("text").filter(words.list.len() >= self.shortest)
-        rows = rows.explode("word").with_columns(pl.col("word").hash())
+        filled = pl.concat_list("word", *[pl.lit("")] * SHINGLE).list.head(pl.col("word").list.len().clip(SHINGLE))
+        rows = rows.with_columns(filled).explode("word").with_columns(pl.col("word").hash())
         following = (pl.col("word").shift(-offset).alias(f"word_{offset}") for offset in range(1, SHINGLE))
         shingles = rows.select(
             "text", last=pl.col("text").shift(1 - SHINGLE), shingle=pl.struct("word", *following).hash()
@@ -80,4 +83,4 @@ class NearDuplicates:
 
 
 def _words(texts: Sequence[str]) -> pl.Series:
-    return pl.Series(texts, dtype=pl.String).str.extract_all(WORD)
+    return pl.Series(texts, dtype=pl.String).str.extract_all(_WORD)

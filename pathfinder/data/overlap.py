@@ -9,7 +9,6 @@ exact matches are counted separately.
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,23 +17,11 @@ import polars as pl
 
 from ground.io import text_digest
 from ground.text import normalise
-from pathfinder.data.near_duplicates import SHINGLE, WORD, NearDuplicates
+from pathfinder.data.near_duplicates import NearDuplicates
 
 SHORT = 10
 COUNTS = ("exact_problems", "near_problems", "exact_steps", "exact_short_steps", "near_steps")
 _CHUNK = 50_000
-_WORD = re.compile(WORD)
-
-
-def shingles(text: str) -> frozenset[str]:
-    """Runs of three words or signs of the normalised text; a shorter text is one shingle."""
-    words = _WORD.findall(normalise(text))
-    return frozenset(" ".join(words[i : i + SHINGLE]) for i in range(max(len(words) - SHINGLE, 0) + 1))
-
-
-def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
-    """Size of the intersection over size of the union; no set of ``shingles`` is empty."""
-    return len(left & right) / len(left | right)
 
 
 class ProblemIndex:

@@ -13,11 +13,10 @@ from pathfinder.data.overlap import (
     ProblemIndex,
     StepIndex,
     best_of,
-    jaccard,
     overlap_counts,
     problem_hits,
-    shingles,
 )
+from tests.data.test_near_duplicates import jaccard, shingles
 
 LONG = " ".join(f"word{i}" for i in range(60))
 

@@ -141,7 +141,7 @@ def near() -> None:
     """Count problems near one another, and problems and steps near the benchmarks' own. Runs after ``build``."""
     from datasketch import MinHash, MinHashLSH  # must not slow the other steps down
 
-    from pathfinder.data.overlap import jaccard, shingles
+    from tests.data.test_near_duplicates import jaccard, shingles
 
     def signature(pieces: frozenset[str]) -> MinHash:
         made = MinHash(num_perm=120, seed=1)
