@@ -21,7 +21,7 @@ from evidence.audit.trust import trusted_keys
 from evidence.record.signing import opened, sign
 from evidence.remote.guard import read_verified
 from evidence.settings import Form, Sha256, parsed
-from ground.io import DataError, PathfinderError, make_folder, sha256_of, sync
+from ground.io import DataError, PathfinderError, atomic_file, sha256_of
 from ground.remote import Store
 
 HOME = "unfinished"
@@ -139,20 +139,14 @@ class Copies:
         has = target.stat().st_size if target.is_file() else None
         if has is not None and (target.suffix != ".jsonl" or has >= file.size):
             return False
-        make_folder(target.parent)
-        temporary = target.with_name(f".{target.name}.part")
-        try:
+        with contextlib.suppress(FileExistsError), atomic_file(target) as temporary:
             with temporary.open("wb") as handle:
                 for piece in file.pieces:
                     handle.write(read_verified(self.store, f"{name}/pieces/{piece}", piece))
             if has is not None and not _continues(temporary, target):
-                return False
-            sync(temporary)
-            temporary.replace(target)
-            sync(target.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
-        return True
+                raise FileExistsError(target)  # and leave the local journal
+            return True
+        return False
 
     def _target(self, name: str, path: str) -> Path:
         base = self.root / ".pathfinder" / name

@@ -25,7 +25,7 @@ from evidence.audit.trust import Keys, RefusedKeyError, planted_keys, trusted_ke
 from evidence.audit.workspace import Workspace, links_in, refuse_pipes
 from evidence.dvc import history
 from evidence.dvc.history import Locked
-from evidence.dvc.pipeline import MAIN, Stage, read_pipelines
+from evidence.dvc.pipeline import MAIN, read_pipelines
 from evidence.dvc.stores import EVIDENCE, FOLDER, Store, stores
 from evidence.record.ledger import RECORDS
 from evidence.record.reading import Record
@@ -156,16 +156,15 @@ def check(
     """
     refuse_pipes([root / name for name in (RECORDS, SETTINGS.keys, SETTINGS.locks, ".dvc")])
     refuse_pipes(path for folder in (root, root / STATE) for path in folder.glob("*") if not path.is_dir())
-    locked, pipeline = history.read_lock(root), read_pipelines(root)
-    known = expected.with_missing(locked, pipeline)
-    chosen = known if path is None else history.ancestors(known, Path(path).as_posix())
-    present = {name: stage for name, stage in chosen.items() if name in locked}
-    trusted, authorities = trusted_keys(root, keys, roots), certificates(tsas)
-    checker = _Checker(root, present, locked, pipeline, strict, trusted, remote, testimony, authorities)
-    findings = [*planted_keys(checker.workspace), *expected.missing(chosen, locked, pipeline)]
+    authorities = certificates(tsas)
+    checker = _Checker(path, root, strict, trusted_keys(root, keys, roots), remote)
+    chosen, pipeline = checker.expected, checker.pipeline
+    findings = [*planted_keys(checker.workspace), *expected.missing(chosen, checker.locked, pipeline)]
     findings += expected.misplaced(pipeline)
     findings += expected.without_origin(chosen, pipeline, checker.workspace)
     findings += checker.findings()
+    if testimony:
+        findings += checker.compared_with(testimony, authorities)
     main = [name for name in chosen if name in pipeline and pipeline[name].file == MAIN.as_posix()]
     outs = [path for name in main for path in chosen[name].outs]
     here = [path for path in outs if checker.workspace.digest(path) is not None]
@@ -175,7 +174,7 @@ def check(
         len(main),
         len(checker.signers.keys() & main),
         [checker.signers[name] for name in main if checker.signers.get(name)],
-        checker.read,
+        checker.read + ([f"witness {testimony}"] if testimony else []),
         checker.not_read,
         checker.workspace.state_of_commit(checker.commits, len(checker.code)),
         f"no outputs are here; {SETTINGS.remedies.missing}" if none else "",
@@ -184,22 +183,13 @@ def check(
 
 
 class _Checker:
-    def __init__(
-        self,
-        root: Path,
-        chosen: dict[str, Locked],
-        locked: dict[str, Locked],
-        pipeline: dict[str, Stage],
-        strict: bool,
-        keys: Keys,
-        remote: Remote,
-        testimony: str,
-        tsas: Sequence[Certificate],
-    ) -> None:
-        self.root, self.chosen, self.locked, self.pipeline = root, chosen, locked, pipeline
-        self.strict, self.keys, self.testimony, self.tsas = strict, keys, testimony, tsas
-        self.workspace = Workspace(root)
-        self.stores, self.remote = stores(root), remote
+    def __init__(self, path: str | Path | None, root: Path, strict: bool, keys: Keys, remote: Remote) -> None:
+        self.root, self.strict, self.keys, self.remote = root, strict, keys, remote
+        self.locked, self.pipeline = history.read_lock(root), read_pipelines(root)
+        known = expected.with_missing(self.locked, self.pipeline)
+        self.expected = known if path is None else history.ancestors(known, Path(path).as_posix())
+        self.chosen = {name: stage for name, stage in self.expected.items() if name in self.locked}
+        self.workspace, self.stores = Workspace(root), stores(root)
         near, far = ([each for each in self.stores if bool(each.folder) is is_near] for is_near in (True, False))
         refuse_pipes(store.here(root) for store in near)
         self.opened = {store.name: store.opened() for store in far} if remote != "no" else {}
@@ -213,7 +203,6 @@ class _Checker:
         kind = {"no": "evidence of remote {}", "quick": "remote {} (listing)", "full": "remote {}"}[remote]
         self.read = ["workspace", *(_title(store) for store in near if store in present)]
         self.read += [kind.format(store.name) for store in far if self.opened or store in present]
-        self.read += [f"witness {testimony}"] if testimony else []
         self.not_read = [f"{_title(store)} (no folder {store.folder})" for store in near if store not in present]
         self.not_read += [f"{_title(store)} ({store.address})" for store in far if not self.opened]
         self.records: dict[str, list[Record]] = {}
@@ -251,10 +240,12 @@ class _Checker:
         for name, store in self.opened.items():
             far = FarObjects(self.root, name, store, self.remote == "full")
             yield from far.findings(self.chosen, entries.get(name, []), [*chain(*self.records.values())])
-        if self.testimony:
-            runners = {key for keys in self.signers.values() for key in keys}
-            read = [each for each in self.published if each.has_objects or self.opened]
-            yield from compared(self.root, self.testimony, self.keys, runners, read, self.tsas)
+
+    def compared_with(self, testimony: str, tsas: Sequence[Certificate]) -> Iterator[Finding]:
+        """What the notes of a witness have, and the ledger and the logs lack."""
+        runners = {key for keys in self.signers.values() for key in keys}
+        read = [each for each in self.published if each.has_objects or self.opened]
+        return compared(self.root, testimony, self.keys, runners, read, tsas)
 
     def _stage(self, stage: Locked) -> Iterator[Finding]:
         records = self.records[stage.name]

@@ -7,24 +7,23 @@ both sides made is not a cause: the inputs of that stage are compared instead.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from evidence.audit.claims import NONE, comparable, differing
 from evidence.audit.findings import listed
-from evidence.audit.records import records_of
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import read_pipelines, value_at
 from evidence.record.environment import FLOW_RUN, describe_environment, git
 from evidence.record.identity import LOCKS, is_code
 from evidence.record.materials import pinned
-from evidence.record.reading import Record, attesting
+from evidence.record.reading import Record
 from evidence.settings import SETTINGS
-from evidence.verbs.targets import Files, known_commit, maker_of, names_at, read_at, target_of
+from evidence.verbs.targets import Files, known_commit, names_at, read_at, target_of
 from evidence.verbs.views import record_named
 from ground.hashing import digest_path
 from ground.io import DataError, PathfinderError
@@ -33,22 +32,16 @@ from ground.show import counted
 
 _WHILE_RUNNING = ("torch", "cuda", "variables", "edited_files")
 """Facts of an environment that only a running stage knows."""
-Records = Callable[[str], list[Record]]
-"""The records of a stage by its name."""
 
 
 @dataclass(slots=True)
 class Side:
-    """One side: its title, its stages, the records of their runs, and the files as they were.
-
-    ``revision`` is ``None`` if the side is not a revision of git.
-    """
+    """One side: its title, its stages, the files as they were, and the records of the runs of the stages."""
 
     title: str
     stages: dict[str, Locked]
     files: Files
     records: dict[str, Record] = field(default_factory=dict)
-    revision: str | None = None
 
 
 def sides_of(left: str, right: str | None, root: Path) -> tuple[Side, Side]:
@@ -56,12 +49,11 @@ def sides_of(left: str, right: str | None, root: Path) -> tuple[Side, Side]:
 
     Raises ``DataError`` if a text names no side, or the sides have no stage in common.
     """
-    records = cache(lambda stage: records_of(root, stage))
-    one = _side(left, root, records)
+    one = _side(left, root)
     if right is None and len(one.stages) == 1:
         two = _now(next(iter(one.stages)), root, next(iter(one.records.values()), None))
     else:
-        two = _side(right, root, records)
+        two = _side(right, root)
     for side, other in ((one, two), (two, one)):
         if len(side.stages) == 1 < len(other.stages):
             other.stages = {name: stage for name, stage in other.stages.items() if name in side.stages}
@@ -70,23 +62,25 @@ def sides_of(left: str, right: str | None, root: Path) -> tuple[Side, Side]:
     return one, two
 
 
-def _side(text: str | None, root: Path, records: Records) -> Side:
+def _side(text: str | None, root: Path) -> Side:
     if text is None or (known_commit(root, text) and not (root / text).exists()):
         files = Files(root, text)
         stages = {n: s for n, s in files.stages.items() if s.file == history.MAIN_LOCK or not s.cmd}
-        made = {name: record for name, stage in stages.items() if (record := attesting(records(name), stage))}
-        return Side(text or f"the current {history.MAIN_LOCK}", stages, files, made, text)
+        return Side(text or f"the current {history.MAIN_LOCK}", stages, files, _made(stages, files))
     if record := record_named(text, root):
         content = record.content
         stage = Locked(content["stage"], content["cmd"], record.inputs, record.outputs, content["params"])
         return Side(f"record {record.digest[:12]}", {stage.name: stage}, Files(root), {stage.name: record})
     target = target_of(text, root)
     files = Files(root, target.revision)
-    maker = maker_of(files.stages, target.name) or files.stages.get(target.name)
+    maker = files.maker(target.name) or files.stages.get(target.name)
     if maker is None:
         raise DataError(f"{text}: neither a revision, nor a record's digest, nor an output of a stage")
-    found = attesting(records(maker.name), maker)
-    return Side(str(target), {maker.name: maker}, files, {maker.name: found} if found else {}, target.revision)
+    return Side(str(target), {maker.name: maker}, files, _made({maker.name: maker}, files))
+
+
+def _made(stages: Mapping[str, Locked], files: Files) -> dict[str, Record]:
+    return {name: record for name, stage in stages.items() if (record := files.made(stage))}
 
 
 def _now(name: str, root: Path, earlier: Record | None) -> Side:
@@ -123,8 +117,6 @@ NAMES = {
 """The facts of an environment that have a title of their own."""
 _GROUPS = {"variables.": "variable", "wheels.": "files of package", "edited_files.": "edited file"}
 """The noun for the facts of a group, by the beginning of their names."""
-_NO_INPUTS = (FLOW_RUN,)
-"""Variables that name a run and cannot change its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +163,9 @@ class Causes:
         """The packages whose pinned versions differ between the lock files."""
         found = []
         for side in (self.one, self.two):
-            if side.revision:
-                names = [name for name in names_at(self.root, side.revision) if name.startswith(f"{LOCKS}/")]
-                texts = [content.decode() for content in read_at(self.root, side.revision, names).values()]
+            if revision := side.files.revision:
+                names = [name for name in names_at(self.root, revision) if name.startswith(f"{LOCKS}/")]
+                texts = [content.decode() for content in read_at(self.root, revision, names).values()]
             else:
                 texts = [path.read_text("utf-8") for path in sorted((self.root / LOCKS).glob("*.lock"))]
             found.append({name: version for text in texts for name, version in pinned(text).items()})
@@ -192,7 +184,7 @@ class Causes:
     @cached_property
     def _changed(self) -> list[str]:
         """Every tracked file that differs between the revisions, or from the project as it is."""
-        left, right = self.one.revision or "HEAD", self.two.revision
+        left, right = self.one.files.revision or "HEAD", self.two.files.revision
         found = git("diff", "--name-only", "--relative", "-z", left, *([right] if right else []), root=self.root)
         return (found or "").split("\0")[:-1]
 
@@ -207,8 +199,8 @@ def _environment(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator
         for each in comparable(ours, theirs)
     ]
     for name, (old, new) in differing("", tuple(rest)):
-        if name.removeprefix("variables.") in _NO_INPUTS:
-            continue
+        if name == f"variables.{FLOW_RUN}":
+            continue  # it names the run and cannot change its result
         if name == "cpu_flags":
             flags = [set(str(each or "").split()) for each in (old, new)]
             old, new = (" ".join(sorted(flags[at] - flags[1 - at])) or NONE for at in (0, 1))
@@ -236,7 +228,6 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
 
 
-TABLES = SETTINGS.tables
 _NAMED = 3
 """The stages that are named per line of text."""
 
@@ -316,7 +307,7 @@ def _content(files: Files, md5: str) -> Any:
 
 def _results(one: Files, two: Files) -> Iterator[dict[str, Any]]:
     try:
-        left, right = one.value(TABLES), two.value(TABLES)
+        left, right = one.value(SETTINGS.tables), two.value(SETTINGS.tables)
     except PathfinderError:
         return
     lines = [{row["system"]: row for row in each["results"]} for each in (left, right)]

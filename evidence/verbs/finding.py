@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -32,15 +31,14 @@ _PREFIX = re.compile(r"[0-9a-f]{6,64}(\.dir)?")
 _FACT = re.compile(r"([A-Za-z0-9_.-]+)=(.*)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A place that names the bytes: ``kind`` is record, lock, store or git; ``role`` is output, input, code …"""
+Place = dict[str, str | None]
+Row = tuple[Place, tuple[str, ...]]
+"""A place, and the digests that it names."""
 
-    kind: str
-    where: str
-    stage: str | None
-    role: str
-    path: str
+
+def _place(kind: str, where: str, stage: str | None, role: str, path: str) -> Place:
+    """A place that names the bytes: ``kind`` is record, lock, store or git; ``role`` is output, input, code …"""
+    return {"kind": kind, "where": where, "stage": stage, "role": role, "path": path}
 
 
 def find(text: str, root: Path) -> dict[str, Any]:
@@ -67,7 +65,7 @@ def find(text: str, root: Path) -> dict[str, Any]:
     wanted |= {digest for _, digests in _matching(rows, wanted) for digest in digests if len(digests) > 1}  # of a file
     rows += [*_of_stages(stages.values(), "now"), *_of_commits(root, wanted), *_of_stores(root, stages, wanted)]
     places = [place for place, _ in _matching(rows, wanted)]
-    return {"digests": sorted(wanted), "places": [asdict(place) for place in [*places, *tracked]]}
+    return {"digests": sorted(wanted), "places": [*places, *tracked]}
 
 
 def _records(root: Path, texts: Iterable[str] = ()) -> Iterator[Record]:
@@ -91,8 +89,8 @@ def _with_fact(key: str, value: str, root: Path) -> Iterator[dict[str, Any]]:
         for name, text in (*_facts(record.content), *_signatures(record, keys)):
             known.add(name)
             if f".{name}".endswith(f".{key}") and fnmatchcase(text, f"{value}*" if key == "key" else value):
-                place = Place("record", record.digest[:16], record.path.parent.name, name, text)
-                yield {**asdict(place), "started": record.content["times"]["start"]}
+                place = _place("record", record.digest[:16], record.path.parent.name, name, text)
+                yield {**place, "started": record.content["times"]["start"]}
     if not any(f".{name}".endswith(f".{key}") for name in known) and not key.startswith("packages."):
         raise DataError(f"{key}=: no record has this key; try package, host, user, key, commit, start or train.seed")
 
@@ -112,10 +110,6 @@ def _signatures(record: Record, keys: Keys) -> Iterator[tuple[str, str]]:
         yield from (("signed.key" if key in valid else "untrusted.signed.key", key) for key in named)
 
 
-Row = tuple[Place, tuple[str, ...]]
-"""A place, and the digests that it names."""
-
-
 def _matching(rows: Iterable[Row], wanted: set[str]) -> list[Row]:
     """The rows with a digest that begins with one of the wanted texts."""
     starts = tuple(wanted)
@@ -125,18 +119,18 @@ def _matching(rows: Iterable[Row], wanted: set[str]) -> list[Row]:
 def _of_record(record: Record) -> Iterator[Row]:
     """The record itself, and every file and folder that it names."""
     name, stage = record.digest[:16], record.path.parent.name
-    yield Place("record", name, stage, "the record itself", record.path.name), (record.digest,)
+    yield _place("record", name, stage, "the record itself", record.path.name), (record.digest,)
     for kind in ("outputs", "inputs", "rooms", "code"):
         for path, entry in record.content.get(kind, {}).items():
             files = {f"{path}/{inner}": file for inner, file in (entry.get("files") or {}).items()}
             for each, file in {path: entry, **files}.items():
-                yield Place("record", name, stage, kind.removesuffix("s"), each), (file["md5"], file["sha256"])
+                yield _place("record", name, stage, kind.removesuffix("s"), each), (file["md5"], file["sha256"])
 
 
 def _of_stages(stages: Iterable[Locked], where: str) -> Iterator[Row]:
     for stage in stages:
         for role, files in (("output", stage.outs), ("input", stage.deps)):
-            yield from ((Place("lock", where, stage.name, role, path), (md5,)) for path, md5 in files.items())
+            yield from ((_place("lock", where, stage.name, role, path), (md5,)) for path, md5 in files.items())
 
 
 def _of_commits(root: Path, wanted: set[str]) -> Iterator[Row]:
@@ -160,11 +154,11 @@ def _of_stores(root: Path, stages: Mapping[str, Locked], wanted: set[str]) -> It
             continue
         for start, one in starts.items():
             for file in sorted(object_file(store.folder, start).parent.glob(f"{start[2:]}*")):
-                yield Place("store", store.name, None, "object", f"{file.parent.name}{file.name}"), (one,)
+                yield _place("store", store.name, None, "object", f"{file.parent.name}{file.name}"), (one,)
         for md5, out in outs.items():
             file = object_file(store.folder, md5)
             for name, inner in (read_listing(file) if md5.endswith(".dir") and file.is_file() else {}).items():
-                yield Place("store", store.name, None, "file of a folder", f"{out}/{name}"), (inner,)
+                yield _place("store", store.name, None, "file of a folder", f"{out}/{name}"), (inner,)
 
 
 def _in_git(path: Path, root: Path) -> Iterator[Place]:
@@ -175,4 +169,4 @@ def _in_git(path: Path, root: Path) -> Iterator[Place]:
     found = git("log", "--all", "-1", "--format=%H", "--name-only", f"--find-object={digest.strip()}", root=root) or ""
     commit, *names = found.split("\n\n", 1)
     for name in "".join(names).splitlines():
-        yield Place("git", commit[:12], None, "tracked file", name)
+        yield _place("git", commit[:12], None, "tracked file", name)

@@ -19,7 +19,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,15 +27,14 @@ from typing import Any
 
 import yaml
 
-from evidence.audit.records import records_of
 from evidence.dvc import history
-from evidence.dvc.pipeline import MAIN, read_pipelines
+from evidence.dvc.pipeline import MAIN, read_pipelines, value_at
 from evidence.dvc.stores import listing_of
 from evidence.record.environment import FLOW_RUN, IMAGE, git, installed_packages
-from evidence.record.reading import Record, attesting
+from evidence.record.reading import Record
 from evidence.record.record import RECORDING
 from evidence.settings import SETTINGS
-from evidence.verbs.targets import Files, at
+from evidence.verbs.targets import Files
 from evidence.verbs.views import record_named
 from ground.hashing import digest_path
 from ground.io import DataError
@@ -115,12 +113,10 @@ def replay(name: str, root: Path, revision: str | None = None, say: Callable[[st
 
 def _recorded(name: str, root: Path, revision: str | None) -> Record:
     """The record of the run in the lock."""
-    with at(root, revision) as folder:
-        stages = history.read_lock(folder)
-        if name not in stages:
-            raise DataError(f"{name}: no such stage in {history.MAIN_LOCK}; `{SETTINGS.command} list` lists them")
-        found = attesting(records_of(folder, name), stages[name])
-    if found is None:
+    files = Files(root, revision)
+    if name not in files.stages:
+        raise DataError(f"{name}: no such stage in {history.MAIN_LOCK}; `{SETTINGS.command} list` lists them")
+    if (found := files.made(files.stages[name])) is None:
         message = f"no record of the run in {history.MAIN_LOCK}; `{SETTINGS.command} list records` lists its records"
         raise DataError(f"{name}: this machine has {message}")
     return found
@@ -158,15 +154,14 @@ def _set_params(record: Record, folder: Path) -> None:
     if not record.content["params"]:
         return
     content = read_yaml(file)
-    changed = False
-    for key, value in record.content["params"].items():
+    different = {key: value for key, value in record.content["params"].items() if value_at(content, key) != value}
+    for key, value in different.items():
         *above, last = key.split(".")
         place = content
         for part in above:
             place = place.setdefault(part, {})
-        changed |= place.get(last) != value
         place[last] = value
-    if changed:
+    if different:
         file.write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False), encoding="utf-8")
 
 
@@ -215,14 +210,7 @@ def _run(record: Record, folder: Path) -> None:
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """Let SIGTERM raise ``SystemExit``, so that the worktree is removed."""
-
-    def end(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, end)
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         yield
     finally:
@@ -243,16 +231,13 @@ class Verdict:
     why: str = ""
 
 
-_IDENTICAL = Verdict("identical")
-
-
 def compared(path: Path, entry: Mapping[str, Any], files: Files) -> Verdict:
     """Compare a file or folder with its entry in a record; the recorded bytes are read from the stores of ``files``."""
     if not path.exists():
         return Verdict("different", "was not made")
     found = digest_path(path)
     if found.md5 == entry["md5"]:
-        return _IDENTICAL
+        return Verdict("identical")
     if not found.is_folder:
         return _file(path, str(entry["md5"]), files)
     listed = {name: inner["md5"] for name, inner in (entry.get("files") or {}).items()}

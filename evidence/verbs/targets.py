@@ -15,17 +15,19 @@ import re
 import subprocess
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evidence.audit.records import records_of
 from evidence.dvc import history
 from evidence.dvc.history import MAIN_LOCK, Locked
 from evidence.dvc.pipeline import PIPELINES
 from evidence.dvc.stores import listing_of, object_file, object_stores
 from evidence.record.environment import GIT_ALONE, git, git_in
+from evidence.record.reading import Record, attesting
 from evidence.settings import SETTINGS, STATE
 from ground.hashing import digest_listing, md5_of
 from ground.io import DataError, parse_json
@@ -144,7 +146,7 @@ def _is_known(name: str, root: Path) -> bool:
 
 
 class Files:
-    """The files of a project at a revision: outs from the stores of this machine, others from git."""
+    """The stages and files of a project at a revision: outs from the stores of this machine, others from git."""
 
     def __init__(self, root: Path, revision: str | None = None) -> None:
         self.root, self.revision = root, revision
@@ -152,14 +154,23 @@ class Files:
         with at(root, revision) as folder:
             self.stages: dict[str, Locked] = history.read_lock(folder)
 
+    def made(self, stage: Locked) -> Record | None:
+        """The record of the run that made what the lock has of a stage; ``None`` if this machine has none."""
+        return attesting(records_of(self.root, stage.name), stage)
+
+    def maker(self, path: str) -> Locked | None:
+        """The stage that makes an out, or the out that contains the path."""
+        found = (stage for stage in self.stages.values() for out in stage.outs if f"{path}/".startswith(f"{out}/"))
+        return next(found, None)
+
     def md5(self, path: str) -> str | None:
         """The md5 of an out, or of a file or folder in one, according to the locks; ``None`` if there is none."""
-        for stage in self.stages.values():
-            for out, md5 in stage.outs.items():
-                if out == path:
-                    return md5
-                if path.startswith(f"{out}/"):
-                    return digest_listing(listing_of(self.stores, md5), path.removeprefix(f"{out}/")) or None
+        maker = self.maker(path)
+        for out, md5 in maker.outs.items() if maker else ():
+            if out == path:
+                return md5
+            if path.startswith(f"{out}/"):
+                return digest_listing(listing_of(self.stores, md5), path.removeprefix(f"{out}/")) or None
         return None
 
     def read(self, path: str) -> bytes:
@@ -219,8 +230,3 @@ def link_outs(folder: Path, files: Files, paths: Iterable[str]) -> None:
     for name, inner in (item for listing in known for item in listing.items()):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).symlink_to(files.stored(name, inner).resolve())
-
-
-def maker_of(stages: Mapping[str, Locked], path: str) -> Locked | None:
-    """The stage that makes an out, or the out that contains the path."""
-    return next((s for s in stages.values() for out in s.outs if path == out or path.startswith(f"{out}/")), None)

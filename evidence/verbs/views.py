@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,31 +16,28 @@ from evidence.record.identity import is_code
 from evidence.record.ledger import RECORDS
 from evidence.record.reading import Record, attesting, read_record, record_folders
 from evidence.settings import SETTINGS
-from evidence.verbs.targets import Files, at, maker_of, target_of
+from evidence.verbs.targets import Files, at, target_of
 from ground.io import DataError
 from ground.settings import read_yaml
 
 Kind = Literal["stages", "outs", "records", "runs"]
 Rows = list[dict[str, Any]]
+MADE = f"made what {history.MAIN_LOCK} has"
 
 
 def rows_of(kind: Kind, root: Path, revision: str | None = None) -> Rows:
     """One row per stage, out, record or training run; raises ``DataError`` if the revision has no lock."""
-    with at(root, revision) as folder:
-        stages = history.read_lock(folder)
-        if kind == "outs":
-            return [row for stage in stages.values() for row in _out_rows(stage)]
-        if kind == "runs":
-            return _run_rows(read_yaml(folder / "params.yaml"), stages)
-        records = {name: records_of(folder, name) for name, stage in stages.items() if stage.cmd}
-        if kind == "records":
-            return [_record_row(record, stages[name]) for name, found in records.items() for record in found]
-        return [_stage_row(stage, records.get(stage.name, [])) for stage in stages.values()]
+    files = Files(root, revision)
+    if kind == "runs":
+        with at(root, revision) as folder:
+            return [_run_row(run, files) for run in read_yaml(folder / "params.yaml").get("runs", ())]
+    rows = {"stages": _stage_rows, "outs": _out_rows, "records": _record_rows}[kind]
+    return [row for stage in files.stages.values() for row in rows(stage, records_of(root, stage.name))]
 
 
-def _stage_row(stage: Locked, records: list[Record]) -> dict[str, Any]:
+def _stage_rows(stage: Locked, records: list[Record]) -> Iterator[dict[str, Any]]:
     made = attesting(records, stage)
-    return {
+    yield {
         "stage": stage.name,
         "command": stage.cmd or None,
         "outs": len(stage.outs),
@@ -50,49 +47,42 @@ def _stage_row(stage: Locked, records: list[Record]) -> dict[str, Any]:
     }
 
 
-def _out_rows(stage: Locked) -> Rows:
-    return [
-        {"out": path, "md5": md5, "bytes": stage.sizes[path][0], "files": stage.sizes[path][1], "stage": stage.name}
-        for path, md5 in stage.outs.items()
-    ]
+def _out_rows(stage: Locked, _: list[Record]) -> Iterator[dict[str, Any]]:
+    for path, md5 in stage.outs.items():
+        size, count = stage.sizes[path]
+        yield {"out": path, "md5": md5, "bytes": size, "files": count, "stage": stage.name}
 
 
-def _record_row(record: Record, stage: Locked) -> dict[str, Any]:
-    times, git, actor = (record.content.get(key) or {} for key in ("times", "git", "actor"))
+def _record_rows(stage: Locked, records: list[Record]) -> Iterator[dict[str, Any]]:
+    for record in records:
+        times, git, actor = (record.content.get(key) or {} for key in ("times", "git", "actor"))
+        yield {
+            "stage": stage.name,
+            "record": record.digest,
+            MADE: record.made(stage),
+            "started": times.get("start"),
+            "seconds": times.get("seconds"),
+            "commit": git.get("commit"),
+            "host": actor.get("host"),
+            "flow run": actor.get("flow_run"),
+        }
+
+
+def _run_row(run: str, files: Files) -> dict[str, Any]:
+    """A model that params.yaml trains, and the stages of the lock that used it."""
+    model = f"{SETTINGS.models}{run}"
+    maker = next((stage for stage in files.stages.values() if model in stage.outs), None)
     return {
-        "stage": stage.name,
-        "record": record.digest,
-        f"made what {history.MAIN_LOCK} has": record.made(stage),
-        "started": times.get("start"),
-        "seconds": times.get("seconds"),
-        "commit": git.get("commit"),
-        "host": actor.get("host"),
-        "flow run": actor.get("flow_run"),
+        "run": run,
+        "model": model,
+        "md5": maker.outs[model] if maker else None,
+        "bytes": maker.sizes[model][0] if maker else None,
+        "stage": maker.name if maker else None,
+        "used by": [stage.name for stage in files.stages.values() if model in stage.deps],
     }
 
 
-def _run_rows(params: Mapping[str, Any], stages: Mapping[str, Locked]) -> Rows:
-    """The models that params.yaml trains, and the stages of the lock that used each."""
-    rows = []
-    for run in params.get("runs", ()):
-        model = f"{SETTINGS.models}{run}"
-        maker = next((stage for stage in stages.values() if model in stage.outs), None)
-        users = [stage.name for stage in stages.values() if model in stage.deps]
-        rows.append(
-            {
-                "run": run,
-                "model": model,
-                "md5": maker.outs[model] if maker else None,
-                "bytes": maker.sizes[model][0] if maker else None,
-                "stage": maker.name if maker else None,
-                "used by": users,
-            }
-        )
-    return rows
-
-
 _DIGEST = re.compile(r"[0-9a-f]{6,64}")
-View = dict[str, Any]
 
 
 def view(text: str, root: Path, revision: str | None = None) -> Any:
@@ -106,11 +96,10 @@ def view(text: str, root: Path, revision: str | None = None) -> Any:
     files = Files(root, target.revision)
     if target.pointer is not None:
         return value_at(files.value(target.name), target.pointer, target.name)
-    with at(root, target.revision) as folder:
-        if stage := files.stages.get(target.name):
-            return _stage(stage, records_of(folder, stage.name))
-        if stage := maker_of(files.stages, target.name):
-            return _out(target.name, stage, files, records_of(folder, stage.name))
+    if stage := files.stages.get(target.name):
+        return _stage(stage, records_of(root, stage.name))
+    if stage := files.maker(target.name):
+        return _out(target.name, stage, files)
     return {"path": target.name, "tracked by": "git", "bytes": len(files.read(target.name))}
 
 
@@ -136,7 +125,7 @@ def record_named(text: str, root: Path) -> Record | None:
     return record
 
 
-def _stage(stage: Locked, records: list[Record]) -> View:
+def _stage(stage: Locked, records: list[Record]) -> dict[str, Any]:
     return {
         "stage": stage.name,
         "command": stage.cmd or None,
@@ -149,10 +138,9 @@ def _stage(stage: Locked, records: list[Record]) -> View:
     }
 
 
-def _out(path: str, stage: Locked, files: Files, records: list[Record]) -> View:
-    md5 = files.md5(path)
-    made = attesting(records, stage)
-    found: View = {"path": path, "md5": md5, "made by": stage.name}
+def _out(path: str, stage: Locked, files: Files) -> dict[str, Any]:
+    md5, made = files.md5(path), files.made(stage)
+    found: dict[str, Any] = {"path": path, "md5": md5, "made by": stage.name}
     if md5 is None:
         raise DataError(
             f"{path}: {stage.name} makes no such file, or no store of this machine lists the files of its folder"
@@ -173,8 +161,8 @@ def _out(path: str, stage: Locked, files: Files, records: list[Record]) -> View:
     return found
 
 
-def _record(record: Record, stage: Locked) -> View:
-    known: View = {"digest": record.digest, f"made what {history.MAIN_LOCK} has": record.made(stage)}
+def _record(record: Record, stage: Locked) -> dict[str, Any]:
+    known = {"digest": record.digest, MADE: record.made(stage)}
     if not record.content:
         return known | {"problem": record.problem}
     times = {key: record.content["times"][key] for key in ("start", "seconds")}

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from evidence.audit.pointers import files_of, origins_of, recomputed, shows, value_at
-from evidence.audit.records import records_of
 from evidence.audit.sources import MANIFEST, lines_about, sources_of
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.record.identity import LOCKS, is_code
-from evidence.record.reading import Record, attesting
+from evidence.record.reading import Record
 from evidence.settings import SETTINGS
-from evidence.verbs.targets import Files, Target, at, link_outs, maker_of, target_of
+from evidence.verbs.targets import Files, Target, at, link_outs, target_of
 from ground.io import DataError, digest_of
 from ground.show import counted, table
 
@@ -58,11 +57,10 @@ def trees(paths: Iterable[str], root: Path) -> list[Node]:
     A stage is written once. Nothing is re-hashed; ``check`` does that. Raises ``DataError`` if no lock
     contains a path.
     """
-    stages = history.read_lock(root)
-    writer = _Writer(root, stages)
+    writer = _Writer(Files(root))
     found = []
     for path in paths:
-        history.ancestors(stages, path)  # an error if no stage makes it
+        history.ancestors(writer.stages, path)  # an error if no stage makes it
         found.append(writer.path(path))
     return found
 
@@ -70,9 +68,9 @@ def trees(paths: Iterable[str], root: Path) -> list[Node]:
 class _Writer:
     """Builds the nodes; a repeated stage is written once and referred to afterwards."""
 
-    def __init__(self, root: Path, stages: dict[str, Locked]) -> None:
-        self.root, self.stages = root, stages
-        self.manifest = sources_of(root)
+    def __init__(self, files: Files) -> None:
+        self.files, self.stages = files, files.stages
+        self.manifest = sources_of(files.root)
         self.written: set[str] = set()
         self.named: set[tuple[str, str]] = set()  # code paths and digests that were written already
 
@@ -113,7 +111,7 @@ class _Writer:
 
     def _run(self, stage: Locked) -> Node:
         """The stage with the record that made what the lock has."""
-        record = attesting(records_of(self.root, stage.name), stage)
+        record = self.files.made(stage)
         facts: dict[str, Any] = {"stage": stage.name, "command": stage.cmd, "params": stage.params, "outs": stage.outs}
         facts |= {"code": {dep: md5 for dep, md5 in stage.deps.items() if is_code(dep)}}
         facts |= {"record": record.digest, "times": record.content["times"]} if record else {"record": None}
@@ -195,7 +193,7 @@ def _figure(files: Files, name: str, value: Any, origin: dict[str, Any]) -> Figu
 
 def _place(files: Files, place: str) -> dict[str, Any]:
     path, mark, pointer = place.partition("#")
-    maker = maker_of(files.stages, path)
+    maker = files.maker(path)
     found: dict[str, Any] = {"place": place, "stage": maker.name if maker else None, "md5": files.md5(path)}
     if mark:
         found["value"] = value_at(files.value(path), pointer, path)
@@ -278,16 +276,7 @@ def way_forward(text: str, root: Path, revision: str | None = None) -> dict[str,
     Raises ``DataError`` if no stage reads it.
     """
     path, files = Path(text).as_posix(), Files(root, revision)
-    rows: dict[str, dict[str, Any]] = {}
-    outs, between = [path], 0
-    while outs:
-        new = {}
-        for name, stage in files.stages.items():
-            read = next((dep for dep in stage.deps if any(history.overlap(dep, out) for out in outs)), None)
-            if stage.cmd and read is not None and name not in rows:
-                new[name] = {"stage": name, "stages between": between, "reads": read}
-        rows |= new
-        outs, between = [out for name in new for out in files.stages[name].outs], between + 1
+    rows = readers(files.stages, [path])
     if not rows:
         raise DataError(f"{text}: no stage reads it; `{SETTINGS.command} view {text}` says what made it")
     made = {out: rows[name]["stages between"] for name in rows for out in files.stages[name].outs}
@@ -297,6 +286,21 @@ def way_forward(text: str, root: Path, revision: str | None = None) -> dict[str,
         "outs": list(made),
         "figures": _figures(files, made | {path: -1}),
     }
+
+
+def readers(stages: Mapping[str, Locked], paths: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The stages that read one of the paths, or what was made of them, by name, with the number of stages between."""
+    rows: dict[str, dict[str, Any]] = {}
+    outs, between = list(paths), 0
+    while outs:
+        new = {}
+        for name, stage in stages.items():
+            read = next((dep for dep in stage.deps if any(history.overlap(dep, out) for out in outs)), None)
+            if stage.cmd and read is not None and name not in rows:
+                new[name] = {"stage": name, "stages between": between, "reads": read}
+        rows |= new
+        outs, between = [out for name in new for out in stages[name].outs], between + 1
+    return rows
 
 
 def _figures(files: Files, made: Mapping[str, int]) -> list[dict[str, Any]]:

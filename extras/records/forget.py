@@ -11,6 +11,7 @@ import polars as pl
 
 from evidence.dvc import history
 from evidence.record.reading import read_records
+from evidence.verbs.ways import readers
 from extras.records.down import depending_on
 from extras.records.selection import Selection, index_table, select
 from ground.io import write_text
@@ -91,21 +92,9 @@ def _stages_again(root: Path, in_trees: bool) -> list[dict[str, Any]]:
     stages = history.read_lock(root)
     if BUILD not in stages:
         return []
-    if in_trees:
-        again = history.reached([BUILD], lambda name: _readers(stages, stages[name].outs))
-    else:
-        again = {BUILD} | _readers(stages, set(stages[BUILD].outs) - {TRAIN})
+    rows = readers(stages, [out for out in stages[BUILD].outs if in_trees or out != TRAIN])
+    again = {BUILD, *(name for name, row in rows.items() if in_trees or not row["stages between"])}
     return [{"stage": name, "seconds": _seconds(root, name)} for name in stages if name in again]
-
-
-def _readers(stages: Mapping[str, history.Locked], outs: Iterable[str]) -> set[str]:
-    """The stages that read one of the paths."""
-    wanted = list(outs)
-    return {
-        name
-        for name, stage in stages.items()
-        if stage.cmd and any(history.overlap(out, dep) for out in wanted for dep in stage.deps)
-    }
 
 
 def _seconds(root: Path, stage: str) -> float | None:

@@ -20,6 +20,7 @@ from extras.records.upstream_line import (
     Identity,
     compared,
     exclusion,
+    first,
     metrics_of,
     parse_identity,
     quarantined_line,
@@ -42,6 +43,7 @@ Trace = dict[str, Any]
 """A JSON value; its keys follow the order of the pipeline."""
 
 _SUGGESTIONS = 5
+_TABLES = ("labels/answers", "labels/labels", "clean/clean", "clean/drops", "decisions")
 _GATES = {"before the build": "validation", "before the training": "validation_train"}
 _DECISIONS = {
     None: "kept: the judge does not contradict the rating",
@@ -79,11 +81,21 @@ def trace_record(text: str) -> Trace:
             raise DataError(_unknown(identity))
         return {"id": text, "in short": reason, "upstream": upstream}
     problem, prefix = trajectory["problem"], trajectory["steps"][: step["step_index"]]
+    tables = {table: rows_of(table, "id", text) for table in _TABLES}
+    answers, (label, clean, drop, decided) = tables["labels/answers"], (first(tables[name]) for name in _TABLES[1:])
     found = _branch(text, identity.trajectory)
-    decision = _filter(text)
-    split = _split(text, found and found[0], decision)
-    again = compared(identity, reading, trajectory, step)
-    links = {"line to record": again} | _links(text, step, found)
+    decision = _filter(clean, drop)
+    split = _split(decided, found and found[0], decision)
+    again, preset = compared(identity, reading, trajectory, step), metrics_of("label").get("preset", "repaired")
+    judged = _judge(answers, problem, prefix, step, preset)
+    links = {
+        "line to record": again,
+        "journal to answers": chain.journal_link(answers or (), Path(".pathfinder/label")),
+        "answer to label": chain.label_link(step, answers or (), label, preset),
+        "label to filter": chain.filter_link(step, label, clean, drop),
+        "filter to build": chain.build_link(clean, drop, decided, tables["decisions"] is not None),
+        "build to branch": chain.branch_link(clean, decided, found, tables["decisions"] is not None),
+    }
     breaks = chain.first_break(links)
     return {
         "id": text,
@@ -100,8 +112,8 @@ def trace_record(text: str) -> Trace:
             "rating": step["rating"],
             "read again from the line": again,
         },
-        "judge": _judge(text, problem, prefix, step),
-        "label": _without_id(rows_of("labels/labels", "id", text)),
+        "judge": judged or ("not asked" if label and answers == [] else NOT_YET),
+        "label": _without_id(label) if label else NOT_YET,
         "truth": _truth(problem, prefix, step["step"]),
         "filter": decision,
         "gates": {title: _gate(identity, Path(f"reports/{name}/validation.json")) for title, name in _GATES.items()},
@@ -111,8 +123,8 @@ def trace_record(text: str) -> Trace:
     }
 
 
-def _without_id(rows: list[dict[str, Any]] | None) -> Any:
-    return {key: value for key, value in rows[0].items() if key != "id"} if rows else NOT_YET
+def _without_id(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key != "id"}
 
 
 def _truth(problem: str, prefix: Sequence[str], step: str) -> Any:
@@ -126,11 +138,12 @@ def _truth(problem: str, prefix: Sequence[str], step: str) -> Any:
     return verdict.scores | {"faults": list(verdict.faults) or "none"}
 
 
-def _judge(text: str, problem: str, prefix: Sequence[str], step: dict[str, Any]) -> Any:
-    answers = rows_of("labels/answers", "id", text)
+def _judge(
+    answers: list[dict[str, Any]] | None, problem: str, prefix: Sequence[str], step: dict[str, Any], preset: Preset
+) -> dict[str, Any] | None:
+    """The rebuilt prompt and the judge's answers; ``None`` without one."""
     if not answers:
-        return "not asked" if answers is not None and rows_of("labels/labels", "id", text) else NOT_YET
-    preset = metrics_of("label").get("preset", "repaired")
+        return None
     model = ARTIFACTS / "raw/models/judge"
     embedded = special_texts(model) if (model / "tokenizer.json").exists() else ()
     # The prompt for an embedded judge differs if the text contains a special token that only its tokenizer has.
@@ -165,12 +178,11 @@ def _scores(answer: str | None, preset: Preset, outcome: str) -> Any:
     return why if scores is None else scores.named
 
 
-def _filter(text: str) -> Any:
-    kept, dropped = (rows_of(f"clean/{table}", "id", text) for table in ("clean", "drops"))
-    if kept:
-        return {"decision": _DECISIONS[None]} | _without_id(kept)
-    if dropped:
-        reason = dropped[0]["reason"]
+def _filter(clean: dict[str, Any] | None, drop: dict[str, Any] | None) -> Any:
+    if clean:
+        return {"decision": _DECISIONS[None]} | _without_id(clean)
+    if drop:
+        reason = drop["reason"]
         return {"decision": _DECISIONS.get(reason, f"dropped: {reason}"), "reason": reason}
     return NOT_YET
 
@@ -196,28 +208,12 @@ def _branch(text: str, tree_id: str) -> tuple[str, dict[str, Any], dict[str, Any
     return None
 
 
-def _links(text: str, step: dict[str, Any], found: tuple[str, dict[str, Any], dict[str, Any]] | None) -> dict[str, str]:
-    """Each link from the judge's journal to the training example, recomputed from the tables before it."""
-    answers = rows_of("labels/answers", "id", text) or []
-    label, clean, drop = (row_of(table, "id", text) for table in ("labels/labels", "clean/clean", "clean/drops"))
-    decision = row_of("decisions", "id", text)
-    has_built = (ARTIFACTS / "decisions.parquet").exists()
-    return {
-        "journal to answers": chain.journal_link(answers, Path(".pathfinder/label")),
-        "answer to label": chain.label_link(step, answers, label, metrics_of("label").get("preset", "repaired")),
-        "label to filter": chain.filter_link(step, label, clean, drop),
-        "filter to build": chain.build_link(clean, drop, decision, has_built),
-        "build to branch": chain.branch_link(clean, decision, found, has_built),
-    }
-
-
-def _split(text: str, side: str | None, decision: Any) -> Any:
+def _split(decided: dict[str, Any] | None, side: str | None, decision: Any) -> Any:
     """The side of the record, or the build's own reason why it has none."""
     if decision == NOT_YET or not (ARTIFACTS / "train/train.parquet").exists():
         return NOT_YET
     if "reason" in decision:
         return "none: the filter dropped it"
-    decided = row_of("decisions", "id", text)
     if side is not None:
         return {"side": side, "group of near duplicates": decided["group"] if decided else "no decision recorded"}
     if decided is None:

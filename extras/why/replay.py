@@ -16,12 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import cross_entropy
 
 from pathfinder.core.params import Train
-from pathfinder.models.tokens import LabelIds
-from pathfinder.training.examples import Example, Targets, plan_trees
-from pathfinder.training.objective import batch_of
+from pathfinder.training.examples import Example, plan_trees
+from pathfinder.training.objective import batch_of, reading_losses
 from pathfinder.tree.attention import read_logits
 from pathfinder.tree.packing import pack
 from pathfinder.tree.passes import Prompter
@@ -161,15 +159,6 @@ class TreeLearner:
         """The weight of each reading."""
         factors = self.examples[example].targets.weights * self.weights[self._owners(example)]
         return factors.astype(np.float32)
-
-
-def reading_losses(logits: Tensor, targets: Targets, ids: LabelIds) -> Tensor:
-    """The cross-entropy of each reading, (readings,); ``training.objective.summed_loss`` is their weighted sum."""
-    if bool(np.isin(targets.shares, (0, 1)).all()):
-        wanted = torch.from_numpy(targets.shares > 0)
-        return cross_entropy(logits, torch.where(wanted, ids.good, ids.bad), reduction="none")
-    share = torch.from_numpy(targets.shares).to(logits.dtype)
-    return logits.logsumexp(dim=-1) - share * logits[:, ids.good] - (1 - share) * logits[:, ids.bad]
 
 
 def flat(tensors: Sequence[Tensor]) -> Tensor:

@@ -6,7 +6,7 @@ the output. Removing only this record lowers the decision's log-odds by about it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,26 +45,35 @@ def why(
         raise DataError(f"{name}: no step {step}; its steps are 0 to {len(item.steps) - 1}")
     folder = MODELS / parse_run(run).name
     if not (prove or anyway) and (way := _way(folder)) > LONGEST:
-        return _without_scores(item, run, folder, step, top, way)
+        return _without_scores(item, run, step, top, way)
     answer = _answer(item, run, folder, step)
     sign = 1 if answer["decision"]["log_odds"] >= 0 else -1
     scores = {identity: sign * value for identity, value in answer["derivatives"].items()}
     ranked = sorted(scores, key=lambda identity: (-scores[identity], identity))
-    found = {
-        "item": {"subset": item.subset, "id": item.id, "first error": item.label},
-        "run": run,
-        "decision": answer["decision"],
-        "records": len(ranked),
+    found = _explanation(item, run, answer["decision"], len(ranked)) | {
         "strongest score": (strongest := max(abs(score) for score in scores.values())),
         "reliable": strongest <= PLAUSIBLE,
         "supports": [_described(identity, scores[identity]) for identity in ranked[:top] if scores[identity] > 0],
         "opposes": [_described(identity, scores[identity]) for identity in ranked[::-1][:top] if scores[identity] < 0],
         "estimator": {"method": ESTIMATOR, "largest difference of a repeated weight": answer["difference"]},
+    }
+    return found | ({"proof": _proof(item, run, folder, answer, ranked)} if prove else {})
+
+
+def _explanation(item: ProcessBenchItem, run: str, decision: Mapping[str, Any], records: int) -> dict[str, Any]:
+    """An explanation without scores, with all its keys."""
+    return {
+        "item": {"subset": item.subset, "id": item.id, "first error": item.label},
+        "run": run,
+        "decision": decision,
+        "records": records,
+        "strongest score": None,
+        "reliable": False,
+        "supports": [],
+        "opposes": [],
+        "estimator": {"method": ESTIMATOR, "largest difference of a repeated weight": None},
         "measured": measured(),
     }
-    if prove:
-        found["proof"] = _proof(item, run, folder, answer, ranked)
-    return found
 
 
 def item_named(name: str) -> ProcessBenchItem:
@@ -108,31 +117,19 @@ def _way(folder: Path) -> float:
     return sum(float(row["learning_rate"]) for row in read_json(path)) if path.exists() else 0.0
 
 
-def _without_scores(
-    item: ProcessBenchItem, run: str, folder: Path, step: int | None, top: int, way: float
-) -> dict[str, Any]:
+def _without_scores(item: ProcessBenchItem, run: str, step: int | None, top: int, way: float) -> dict[str, Any]:
     """The decision, and the training steps that resemble the step: all that is known without a score."""
     from extras.why.alike import alike, records_of
 
-    decision = _predicted(item, folder, step)
-    if decision is None:
+    folder = MODELS / parse_run(run).name
+    if (decision := _predicted(item, folder, step)) is None:
         from extras.why.trained import open_reader
 
         _, decision = _decision(*open_reader(folder), item, step)
     labels = {name: value >= 0.5 for name, value in decision["labels"].items()}
     labels["correctness"] = decision["verdict"] == "correct"
     found = alike(decision["text"], records_of(parse_run(run), TRAIN), labels, top)
-    return {
-        "item": {"subset": item.subset, "id": item.id, "first error": item.label},
-        "run": run,
-        "decision": decision,
-        "records": found.records,
-        "strongest score": None,
-        "reliable": False,
-        "supports": [],
-        "opposes": [],
-        "estimator": {"method": ESTIMATOR, "largest difference of a repeated weight": None},
-        "measured": measured(),
+    return _explanation(item, run, decision, found.records) | {
         "refused": f"the learning rates of this training add up to {way:.3f}, more than {LONGEST:g}: it amplifies "
         "small changes too much for scores of single records",
         "nearest": [_described(*each) for each in found.nearest],
@@ -154,14 +151,15 @@ def _predicted(item: ProcessBenchItem, folder: Path, step: int | None) -> dict[s
     wrong = next((n for n, reward in enumerate(rewards) if reward < 0.5), rewards.index(min(rewards)))
     at = wrong if step is None else step
     labels = {name: row["steps"][at].get(name) for name in STEP_LABELS}
-    return {
-        "step": at,
-        "text": item.steps[at],
-        "verdict": "correct" if rewards[at] >= 0.5 else "incorrect",
-        "reward": rewards[at],
-        "labels": {name: value for name, value in labels.items() if value is not None},
-        "log_odds": None,
-    }
+    return _decided(item, at, rewards[at], {name: value for name, value in labels.items() if value is not None})
+
+
+def _decided(
+    item: ProcessBenchItem, at: int, reward: float, labels: Mapping[str, float], log_odds: float | None = None
+) -> dict[str, Any]:
+    verdict = "correct" if reward >= 0.5 else "incorrect"
+    decision = {"step": at, "text": item.steps[at], "verdict": verdict, "reward": reward, "labels": labels}
+    return decision | {"log_odds": log_odds}
 
 
 def _decision(network: Any, prompter: Any, item: ProcessBenchItem, step: int | None) -> tuple[Any, dict[str, Any]]:
@@ -173,14 +171,7 @@ def _decision(network: Any, prompter: Any, item: ProcessBenchItem, step: int | N
     laid_out = [step_of(prompter, solution, number) for number in range(len(item.steps))]
     found = rewards(network, prompter, laid_out)
     at = decisive(found) if step is None else step
-    return laid_out[at], {
-        "step": at,
-        "text": item.steps[at],
-        "verdict": "correct" if found[at].is_correct else "incorrect",
-        "reward": found[at].reward,
-        "labels": found[at].labels,
-        "log_odds": found[at].log_odds,
-    }
+    return laid_out[at], _decided(item, at, found[at].reward, found[at].labels, found[at].log_odds)
 
 
 def _explain(item: ProcessBenchItem, run: str, folder: Path, step: int | None) -> dict[str, Any]:

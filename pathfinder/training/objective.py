@@ -51,16 +51,19 @@ def summed_loss(
     device = logits.device
     positive = torch.from_numpy(targets.positive).to(device)
     weights = torch.from_numpy(targets.weights).to(device, logits.dtype)
-    if bool(np.isin(targets.shares, (0, 1)).all()):
-        wanted = torch.from_numpy(targets.shares > 0).to(device)
-        losses = cross_entropy(logits, torch.where(wanted, ids.good, ids.bad), reduction="none")
-    else:
-        share = torch.from_numpy(targets.shares).to(device, logits.dtype)
-        total = torch.logsumexp(logits, dim=-1)
-        losses = total - share * logits[:, ids.good] - (1 - share) * logits[:, ids.bad]
     with torch.no_grad():
         correct = (logits[:, ids.good] >= logits[:, ids.bad]) == positive
-    return (losses * weights).sum(), correct
+    return (reading_losses(logits, targets, ids) * weights).sum(), correct
+
+
+def reading_losses(logits: torch.Tensor, targets: Targets, ids: LabelIds) -> torch.Tensor:
+    """The cross-entropy of each reading, (readings,), from its logits, (readings, tokens)."""
+    if bool(np.isin(targets.shares, (0, 1)).all()):
+        wanted = torch.from_numpy(targets.shares > 0).to(logits.device)
+        return cross_entropy(logits, torch.where(wanted, ids.good, ids.bad), reduction="none")
+    share = torch.from_numpy(targets.shares).to(logits.device, logits.dtype)
+    total = torch.logsumexp(logits, dim=-1)
+    return total - share * logits[:, ids.good] - (1 - share) * logits[:, ids.bad]
 
 
 @torch.no_grad()  # not inference_mode: a sharded network continues to train with the weights gathered here

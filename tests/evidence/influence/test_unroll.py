@@ -12,15 +12,14 @@ import torch
 from torch import Tensor
 
 from extras.why.decision import decisive, output_gradient, rewards, step_of
-from extras.why.replay import Batch, TreeLearner, rates_of, reading_losses, replay
+from extras.why.replay import Batch, TreeLearner, rates_of, replay
 from extras.why.unroll import unroll
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Solution
 from pathfinder.models.folders import open_model
 from pathfinder.training.examples import read_examples
-from pathfinder.training.objective import batch_of, summed_loss
 from pathfinder.training.trainer import fit
-from pathfinder.tree.attention import read_logits, use_trees
+from pathfinder.tree.attention import use_trees
 from pathfinder.tree.passes import Prompter
 from tests.support.models import plain_tokenizer, small_model
 from tests.support.training import frame, settings, small_setup
@@ -120,17 +119,6 @@ def test_the_replay_ends_with_the_bytes_of_the_train_stage(tmp_path: Any) -> Non
     learner = TreeLearner(examples, prompter, again, chosen)
     trajectory = replay(learner, rates_of(chosen, learner.steps), chosen.max_grad_norm)
     assert torch.equal(trajectory.final, torch.cat([p.detach().flatten() for p in network.parameters()]))
-
-
-@pytest.mark.parametrize("soft", [False, True])
-def test_reading_losses_add_up_to_the_loss_of_training(soft: bool) -> None:
-    network, prompter, _ = small_setup()
-    examples = read_examples(frame(3, soft), prompter, 4096, soft=soft)
-    batch, targets = batch_of(examples)
-    with torch.no_grad():
-        want, _ = summed_loss(network, batch, targets, prompter.ids)
-        found = reading_losses(read_logits(network, batch), targets, prompter.ids)
-    assert float(found.sum()) == pytest.approx(float(want), rel=1e-6)
 
 
 def test_a_removed_record_has_no_part_in_the_training() -> None:
