@@ -16,7 +16,7 @@ from evidence.verbs.cli import At
 from evidence.verbs.completion import runs
 from evidence.verbs.elsewhere import rooted
 from ground.io import DataError
-from ground.show import AsJson, example, offered, show
+from ground.show import AsJson, example, offered, show, table
 
 PANEL = "Audit"
 app = typer.Typer()
@@ -90,7 +90,6 @@ def items(
     """List the decisions of a system on the items of a benchmark."""
     from extras.records.down import at_revision
     from extras.records.selection import decisions
-    from ground.show import table
 
     with at_revision(Path(), at) as root:
         rows = decisions(root, benchmark, system, item, wrong)

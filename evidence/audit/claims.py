@@ -8,7 +8,7 @@ changed after the run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -77,22 +77,16 @@ class Claims:
             values = f"{defined.file} has {defined.cmd!r}"
             values += f", the record {command!r}" if self.record else ""
             yield self._finding(self.stage.file, f"{self.stage.name} ran {self.stage.cmd!r}; {values}")
-        recorded = (set(self.record.inputs), set(self.record.outputs)) if self.record else (None, None)
-        sides = (
-            ("deps", set(defined.deps), set(self.stage.deps)),
-            ("outs", set(defined.all_outs), set(self.stage.outs)),
-        )
+        recorded = (self.record.inputs, self.record.outputs) if self.record else (self.stage.deps, self.stage.outs)
+        sides = ("deps", defined.deps, self.stage.deps), ("outs", defined.all_outs, self.stage.outs)
         for (kind, stated, locked), known in zip(sides, recorded, strict=True):
-            if differ := stated ^ locked:
-                message = f"{self.stage.name}: {kind} differ from {defined.file}: {', '.join(sorted(differ))}"
-                yield self._finding(self.stage.file, message)
-            elif known is not None and known != locked:
-                names = ", ".join(sorted(known ^ locked))
+            if names := _only_in_one(stated, locked):
+                yield self._finding(self.stage.file, f"{self.stage.name}: {kind} differ from {defined.file}: {names}")
+            elif names := _only_in_one(known, locked):
                 yield self._finding(defined.file, f"{kind} of {self.stage.name} differ from its record: {names}")
 
     def _older_code(self, defined: Stage) -> Iterator[Finding]:
-        if set(defined.all_outs) != set(self.stage.outs):
-            names = ", ".join(sorted(set(defined.all_outs) ^ set(self.stage.outs)))
+        if names := _only_in_one(defined.all_outs, self.stage.outs):
             yield self._finding(self.stage.file, f"{self.stage.name}: outs differ from {defined.file}: {names}")
         if defined.cmd != self.stage.cmd or set(defined.deps) != set(self.stage.deps):
             message = f"stages ran with commands or code that {defined.file} no longer names"
@@ -199,13 +193,12 @@ class Claims:
 
     def _size_and_mode(self, path: str, now: Digest) -> Iterator[Finding]:
         """The sizes in the lock, and the permission to execute, of a path whose bytes are as they should be."""
-        found = (now.size, len(now.files) if now.is_folder else None)
-        for what, stated, real in zip(("size", "nfiles"), self.stage.sizes.get(path, ()), found, strict=False):
-            if stated is not None and stated != real:
-                message = f"{path}: {what} is {stated}, the files have {real}"
+        stated, nfiles = self.stage.about(path), len(now.files) if now.is_folder else None
+        for what, claim, real in (("size", stated.size, now.size), ("nfiles", stated.nfiles, nfiles)):
+            if claim is not None and claim != real:
+                message = f"{path}: {what} is {claim}, the files have {real}"
                 yield self._finding(self.stage.file, message, about=path)
-
-        if path in self.stage.executable and (now.is_folder or not self.workspace.is_executable(path)):
+        if stated.isexec and (now.is_folder or not self.workspace.is_executable(path)):
             message = f"{path}: isexec is true, but the {'folder' if now.is_folder else 'file'} is not executable"
             yield self._finding(self.stage.file, message, about=path)
 
@@ -263,6 +256,10 @@ def comparable(*given: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
     kept = ({name: each[name] for name in shared} for each in wheels)
     edited = (each.get("edited_files", {}) for each in given)
     return tuple(e | {"wheels": w, "edited_files": f} for e, w, f in zip(map(dict, given), kept, edited, strict=True))
+
+
+def _only_in_one(paths: Iterable[str], others: Iterable[str]) -> str:
+    return ", ".join(sorted({*paths} ^ {*others}))
 
 
 def _short(value: Any) -> str:

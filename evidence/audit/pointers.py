@@ -103,7 +103,6 @@ def _mirrored(origins: Any, place: tuple[str, ...]) -> Iterator[tuple[tuple[str,
 
 
 def _numbers(value: Any) -> Iterator[float]:
-    """The numbers in a value."""
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         yield float(value)
     for _, inner in _items(value):

@@ -200,7 +200,6 @@ def _own() -> dict[str, bytes]:
 
 
 def _read(files: Iterable[Path]) -> dict[str, bytes]:
-    """The public keys in files."""
     keys = {}
     for file in files:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -100,25 +99,22 @@ class Workspace:
 def refuse_pipes(places: Iterable[Path]) -> None:
     """Raise ``DataError`` for a pipe, a socket or a device at a place or below it: a reader would wait for ever."""
     for path in _at_and_below(places):
-        if not path.is_file() and not path.is_dir() and os.path.exists(path):
-            raise DataError(f"{os.fspath(path)}: a pipe, a socket or a device, which nothing here makes; delete it")
+        if not os.path.isfile(path) and not os.path.isdir(path) and os.path.exists(path):
+            raise DataError(f"{path}: a pipe, a socket or a device, which nothing here makes; delete it")
 
 
 def links_in(places: Iterable[Path], root: Path) -> Iterator[Finding]:
     """The symbolic links in evidence: their targets can change unseen. Only the folder of all evidence may be one."""
     if (root / STATE).is_symlink():
         yield Finding(STATE.as_posix(), LINK.format((root / STATE).readlink()), "note")
-    for path in (Path(found) for found in _at_and_below(places) if found.is_symlink()):
+    for path in (Path(found) for found in _at_and_below(places) if os.path.islink(found)):
         where = path.relative_to(root) if path.is_relative_to(root) else path
         yield Finding(where.as_posix(), LINK.format(path.readlink()))
 
 
-def _at_and_below(places: Iterable[Path]) -> Iterator[Path | os.DirEntry[str]]:
-    for place in places:
+def _at_and_below(places: Iterable[Path]) -> Iterator[str]:
+    """The places and all that is below them; what is in a folder that is closed to this user is left out."""
+    for place in map(os.fspath, places):
         yield place
-        folders = [os.fspath(place)] if place.is_dir() else []
-        while folders:
-            with suppress(OSError), os.scandir(folders.pop()) as found:  # a folder may be closed to this user
-                for entry in found:
-                    yield entry
-                    folders += [entry.path] if entry.is_dir(follow_symlinks=False) else []
+        for folder, folders, files in os.walk(place):
+            yield from (os.path.join(folder, name) for name in (*folders, *files))

@@ -86,9 +86,7 @@ class Pointer(Form):
 class Locked:
     """One stage of a dvc.lock: md5 by path, parameter values by key. A ``.dvc`` file is a stage without a command.
 
-    ``sizes`` holds bytes and number of files by path, ``None`` where the lock does not state them; ``remotes`` the
-    remote that an out names. ``executable`` are the paths that DVC makes executable, and ``flags`` the statements that
-    DVC acts on although no record has them.
+    ``claims`` are the statements about each path, and ``flags`` those that DVC acts on although no record has them.
     """
 
     name: str
@@ -97,10 +95,12 @@ class Locked:
     outs: dict[str, str]
     params: dict[str, Any] = field(default_factory=dict)
     file: str = MAIN_LOCK
-    sizes: dict[str, tuple[int | None, int | None]] = field(default_factory=dict)
-    remotes: dict[str, str] = field(default_factory=dict)
-    executable: tuple[str, ...] = ()
+    claims: dict[str, PathClaim] = field(default_factory=dict)
     flags: tuple[str, ...] = ()
+
+    def about(self, path: str) -> PathClaim:
+        """The statement about a path; one that states nothing if there is none."""
+        return self.claims.get(path) or PathClaim(path=path)
 
 
 def read_lock(root: Path) -> dict[str, Locked]:
@@ -254,10 +254,7 @@ def locked_stage(name: str, entry: LockEntry, file: str) -> Locked:
             raise DataError(f"{file}: {name}: {kind} names {twice} twice; restore the file")
     deps, outs = ({claim.path: claim.md5 or "" for claim in part} for part in (entry.deps, entry.outs))
     claims = [*entry.deps, *entry.outs]
-    sizes = {claim.path: (claim.size, claim.nfiles) for claim in claims}
-    remotes = {claim.path: claim.remote for claim in claims if claim.remote}
     cmd = entry.cmd if isinstance(entry.cmd, str) else "\n".join(entry.cmd)
-    executable = tuple(claim.path for claim in claims if claim.isexec)
     flags = [f"no `hash: md5` for {claim.path}" for claim in claims if claim.md5 and not claim.hash]
     flags += [f"`push: false` for {claim.path}" for claim in claims if claim.push is False]
-    return Locked(name, cmd, deps, outs, params, file, sizes, remotes, executable, tuple(flags))
+    return Locked(name, cmd, deps, outs, params, file, {claim.path: claim for claim in claims}, tuple(flags))

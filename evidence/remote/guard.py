@@ -158,7 +158,7 @@ def fetch_pointer(root: Path, pointer: str) -> None:
     """
     found = history.read_pointer(root, root / pointer)
     for path, md5 in found.outs.items():
-        store = remote_of(root, found.remotes.get(path)).opened()
+        store = remote_of(root, found.about(path).remote).opened()
         Fetcher(root, store).provide({path: md5})
 
 

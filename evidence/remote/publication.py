@@ -102,7 +102,7 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
         record = record_of(root, stage)
         for path, md5 in stage.outs.items() if stage.file == MAIN_LOCK else ():  # no remote has the outs of the others
             sha256 = record.content["outputs"][path]["sha256"] if record else None
-            outs[path] = {"md5": md5, "size": stage.sizes[path][0], "stage": name, "sha256": sha256}
+            outs[path] = {"md5": md5, "size": stage.about(path).size, "stage": name, "sha256": sha256}
         if record is not None:
             records[name] = record.digest
             if (signed := statement_digest(record.path)) is not None:

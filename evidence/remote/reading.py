@@ -137,7 +137,7 @@ class FarObjects:
                     add(out.md5, path, why, entry in newest)
         for stage in locked.values():
             for path, md5 in stage.outs.items():
-                at = stage.remotes.get(path)
+                at = stage.about(path).remote
                 if md5 and (at == self.name or (at is None and stage.cmd and stage.file == MAIN_LOCK)):
                     add(md5, path, stage.file, at == self.name)
         return found

@@ -312,7 +312,7 @@ class _Checker:
         for stage in self._shown(_title(objects.store)) if objects.store.folder is not None else ():
             for path, md5 in stage.outs.items():
                 yield from objects.damaged(md5, path)
-                if stage.remotes.get(path) == objects.store.name:
+                if stage.about(path).remote == objects.store.name:
                     yield from objects.missing(md5, path, stage.file)
         yield from objects.runs(self.chosen, self.records)
 

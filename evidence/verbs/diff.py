@@ -323,17 +323,7 @@ def lines_of(found: Mapping[str, Any]) -> Iterator[str]:
     """The comparison as lines of text, causes first."""
     yield f"{found['left']} -> {found['right']}"
     for cause in found["causes"]:
-        if cause["kind"] == "code" and not cause["left"]:
-            text = f"code {cause['about']} ({cause['right']})"
-        elif cause["kind"] == "code":
-            word = {cause["left"]: "new", cause["right"]: "removed"}.get(NONE, "changed")
-            text = f"code {cause['about']} ({word})"
-        elif cause["kind"] == "environment":
-            text = f"{cause['about']} {cause['left']} -> {cause['right']}"
-        else:
-            what = cause["about"] if cause["kind"] == "command" else f"{cause['kind']} {cause['about']}"
-            text = f"{what} {cause['left']} -> {cause['right']}"
-        yield f"  {text}  [{listed(cause['stages'], _NAMED)}]"
+        yield f"  {_in_words(cause)}  [{listed(cause['stages'], _NAMED)}]"
     for side in ("left", "right"):
         if names := found[f"only {side}"]:
             yield f"  stages only in {found[side]}: {listed(names, _NAMED)}"
@@ -346,6 +336,14 @@ def lines_of(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {entry['stage']}: {', '.join(entry['outs'])}{note}"
     for entry in found["figures"]:
         yield f"  {entry['figure']}: {_rounded(entry['left'])} -> {_rounded(entry['right'])}"
+
+
+def _in_words(cause: Mapping[str, Any]) -> str:
+    kind, about, left, right = (cause[key] for key in ("kind", "about", "left", "right"))
+    if kind == "code":
+        state = {left: "new", right: "removed"}.get(NONE, "changed") if left else right
+        return f"code {about} ({state})"
+    return f"{about if kind in ('command', 'environment') else f'{kind} {about}'} {left} -> {right}"
 
 
 def _rounded(value: Any) -> str:

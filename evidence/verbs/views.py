@@ -49,8 +49,8 @@ def _stage_rows(stage: Locked, records: list[Record]) -> Iterator[dict[str, Any]
 
 def _out_rows(stage: Locked, _: list[Record]) -> Iterator[dict[str, Any]]:
     for path, md5 in stage.outs.items():
-        size, count = stage.sizes[path]
-        yield {"out": path, "md5": md5, "bytes": size, "files": count, "stage": stage.name}
+        about = stage.about(path)
+        yield {"out": path, "md5": md5, "bytes": about.size, "files": about.nfiles, "stage": stage.name}
 
 
 def _record_rows(stage: Locked, records: list[Record]) -> Iterator[dict[str, Any]]:
@@ -76,7 +76,7 @@ def _run_row(run: str, files: Files) -> dict[str, Any]:
         "run": run,
         "model": model,
         "md5": maker.outs[model] if maker else None,
-        "bytes": maker.sizes[model][0] if maker else None,
+        "bytes": maker.about(model).size if maker else None,
         "stage": maker.name if maker else None,
         "used by": [stage.name for stage in files.stages.values() if model in stage.deps],
     }
@@ -146,8 +146,8 @@ def _out(path: str, stage: Locked, files: Files) -> dict[str, Any]:
             f"{path}: {stage.name} makes no such file, or no store of this machine lists the files of its folder"
         )
     if path in stage.outs:
-        size, count = stage.sizes[path]
-        found |= {"bytes": size} | ({"number of files": count} if count is not None else {})
+        count = stage.about(path).nfiles
+        found |= {"bytes": stage.about(path).size} | ({"number of files": count} if count is not None else {})
     if made and (entry := made.content["outputs"].get(path)):
         found["sha256"] = entry["sha256"]
     found["in the project"] = (files.root / path).exists()

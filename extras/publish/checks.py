@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +43,13 @@ def check_repository(repository: Repository, root: Path) -> list[str]:
 def only_data(repository: Repository) -> str:
     """Raises ``DataError`` for a link, a file of another kind than data, and a pickle under another name."""
     allowed = ALLOWED[repository.kind]
-    count = 0
-    for path in _files(repository):
+    for path in repository.paths():
         if path.is_symlink() or path.suffix not in allowed:
             raise DataError(f"{path}: only {', '.join(allowed)} files are published; remove it from the model")
         with path.open("rb") as handle:
             if handle.read(4).startswith(_PICKLE):
                 raise DataError(f"{path}: begins like a pickle, which can run code; remove it from the model")
-        count += 1
-    return f"{count} files, all of them data without code"
+    return f"{len(repository.paths())} files, all of them data without code"
 
 
 def no_secrets(repository: Repository) -> str:
@@ -61,7 +59,7 @@ def no_secrets(repository: Repository) -> str:
         for name, value in os.environ.items()
         if _SECRET_VARIABLE.search(name.upper()) and len(value) >= _SHORTEST_SECRET
     }
-    for path in (path for path in _files(repository) if path.suffix not in _BINARY):
+    for path in (path for path in repository.paths() if path.suffix not in _BINARY):
         content = path.read_bytes()
         if (found := _SECRETS.search(content)) is not None:
             line = content[: found.start()].count(b"\n") + 1
@@ -83,7 +81,7 @@ def weights_open(repository: Repository) -> str:
     from safetensors import SafetensorError, safe_open
 
     tensors = 0
-    files = [path for path in _files(repository) if path.suffix == WEIGHTS]
+    files = [path for path in repository.paths() if path.suffix == WEIGHTS]
     for path in files:
         try:
             with safe_open(path, framework="numpy") as opened:
@@ -107,7 +105,3 @@ def figures_are_traced(repository: Repository, root: Path) -> str:
         if measured != value:
             raise DataError(f"{CARD}: {name} is {value}, but {file}#{pointer} is {measured}; run the stage report")
     return f"{len(figures)} figures equal the metric files of {run}"
-
-
-def _files(repository: Repository) -> Iterator[Path]:
-    return (path for path in sorted(repository.folder.rglob("*")) if not path.is_dir() or path.is_symlink())

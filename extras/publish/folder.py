@@ -35,9 +35,13 @@ class Repository:
     kind: str
     folder: Path
 
+    def paths(self) -> list[Path]:
+        """Every file and every link in the folder."""
+        return [path for path in sorted(self.folder.rglob("*")) if not path.is_dir() or path.is_symlink()]
+
     def files(self) -> Iterator[dict[str, Any]]:
         """Path, bytes and sha256 of each file."""
-        for path in sorted(path for path in self.folder.rglob("*") if path.is_file()):
+        for path in self.paths():
             name = path.relative_to(self.folder).as_posix()
             yield {"file": name, "bytes": path.stat().st_size, "sha256": sha256_file(path)}
 
@@ -109,7 +113,6 @@ def data_card(root: Path) -> str:
 
 
 def _parts(path: Path) -> tuple[dict[str, Any], str]:
-    """Header and body of a card."""
     _, header, body = path.read_text(encoding="utf-8").split("---\n", 2)
     return yaml.safe_load(header), body
 

@@ -20,7 +20,6 @@ from extras.records.upstream_line import (
     Identity,
     compared,
     exclusion,
-    first,
     metrics_of,
     parse_identity,
     quarantined_line,
@@ -44,6 +43,8 @@ Trace = dict[str, Any]
 
 _SUGGESTIONS = 5
 _TABLES = ("labels/answers", "labels/labels", "clean/clean", "clean/drops", "decisions")
+Tables = dict[str, Any]
+"""The rows of one record in each of these tables; ``None`` for a table that does not exist."""
 _GATES = {"before the build": "validation", "before the training": "validation_train"}
 _DECISIONS = {
     None: "kept: the judge does not contradict the rating",
@@ -82,20 +83,11 @@ def trace_record(text: str) -> Trace:
         return {"id": text, "in short": reason, "upstream": upstream}
     problem, prefix = trajectory["problem"], trajectory["steps"][: step["step_index"]]
     tables = {table: rows_of(table, "id", text) for table in _TABLES}
-    answers, (label, clean, drop, decided) = tables["labels/answers"], (first(tables[name]) for name in _TABLES[1:])
     found = _branch(text, identity.trajectory)
-    decision = _filter(clean, drop)
-    split = _split(decided, found and found[0], decision)
-    again, preset = compared(identity, reading, trajectory, step), metrics_of("label").get("preset", "repaired")
-    judged = _judge(answers, problem, prefix, step, preset)
-    links = {
-        "line to record": again,
-        "journal to answers": chain.journal_link(answers or (), Path(".pathfinder/label")),
-        "answer to label": chain.label_link(step, answers or (), label, preset),
-        "label to filter": chain.filter_link(step, label, clean, drop),
-        "filter to build": chain.build_link(clean, drop, decided, tables["decisions"] is not None),
-        "build to branch": chain.branch_link(clean, decided, found, tables["decisions"] is not None),
-    }
+    decision = _filter(tables)
+    split = _split(tables, found and found[0], decision)
+    again = compared(identity, reading, trajectory, step)
+    links = {"line to record": again} | _links(tables, step, found)
     breaks = chain.first_break(links)
     return {
         "id": text,
@@ -112,8 +104,8 @@ def trace_record(text: str) -> Trace:
             "rating": step["rating"],
             "read again from the line": again,
         },
-        "judge": judged or ("not asked" if label and answers == [] else NOT_YET),
-        "label": _without_id(label) if label else NOT_YET,
+        "judge": _judge(tables, problem, prefix, step),
+        "label": _without_id(tables["labels/labels"]),
         "truth": _truth(problem, prefix, step["step"]),
         "filter": decision,
         "gates": {title: _gate(identity, Path(f"reports/{name}/validation.json")) for title, name in _GATES.items()},
@@ -123,8 +115,8 @@ def trace_record(text: str) -> Trace:
     }
 
 
-def _without_id(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key != "id"}
+def _without_id(rows: list[dict[str, Any]] | None) -> Any:
+    return {key: value for key, value in rows[0].items() if key != "id"} if rows else NOT_YET
 
 
 def _truth(problem: str, prefix: Sequence[str], step: str) -> Any:
@@ -138,12 +130,11 @@ def _truth(problem: str, prefix: Sequence[str], step: str) -> Any:
     return verdict.scores | {"faults": list(verdict.faults) or "none"}
 
 
-def _judge(
-    answers: list[dict[str, Any]] | None, problem: str, prefix: Sequence[str], step: dict[str, Any], preset: Preset
-) -> dict[str, Any] | None:
-    """The rebuilt prompt and the judge's answers; ``None`` without one."""
+def _judge(tables: Tables, problem: str, prefix: Sequence[str], step: dict[str, Any]) -> Any:
+    answers = tables["labels/answers"]
     if not answers:
-        return None
+        return "not asked" if answers is not None and tables["labels/labels"] else NOT_YET
+    preset = metrics_of("label").get("preset", "repaired")
     model = ARTIFACTS / "raw/models/judge"
     embedded = special_texts(model) if (model / "tokenizer.json").exists() else ()
     # The prompt for an embedded judge differs if the text contains a special token that only its tokenizer has.
@@ -178,11 +169,11 @@ def _scores(answer: str | None, preset: Preset, outcome: str) -> Any:
     return why if scores is None else scores.named
 
 
-def _filter(clean: dict[str, Any] | None, drop: dict[str, Any] | None) -> Any:
-    if clean:
-        return {"decision": _DECISIONS[None]} | _without_id(clean)
-    if drop:
-        reason = drop["reason"]
+def _filter(tables: Tables) -> Any:
+    if kept := tables["clean/clean"]:
+        return {"decision": _DECISIONS[None]} | _without_id(kept)
+    if dropped := tables["clean/drops"]:
+        reason = dropped[0]["reason"]
         return {"decision": _DECISIONS.get(reason, f"dropped: {reason}"), "reason": reason}
     return NOT_YET
 
@@ -208,12 +199,28 @@ def _branch(text: str, tree_id: str) -> tuple[str, dict[str, Any], dict[str, Any
     return None
 
 
-def _split(decided: dict[str, Any] | None, side: str | None, decision: Any) -> Any:
+def _links(
+    tables: Tables, step: dict[str, Any], found: tuple[str, dict[str, Any], dict[str, Any]] | None
+) -> dict[str, str]:
+    """Each link from the judge's journal to the training example, recomputed from the tables before it."""
+    answers, has_built = tables["labels/answers"] or [], tables["decisions"] is not None
+    label, clean, drop, decision = (next(iter(tables[name] or ()), None) for name in _TABLES[1:])
+    return {
+        "journal to answers": chain.journal_link(answers, Path(".pathfinder/label")),
+        "answer to label": chain.label_link(step, answers, label, metrics_of("label").get("preset", "repaired")),
+        "label to filter": chain.filter_link(step, label, clean, drop),
+        "filter to build": chain.build_link(clean, drop, decision, has_built),
+        "build to branch": chain.branch_link(clean, decision, found, has_built),
+    }
+
+
+def _split(tables: Tables, side: str | None, decision: Any) -> Any:
     """The side of the record, or the build's own reason why it has none."""
     if decision == NOT_YET or not (ARTIFACTS / "train/train.parquet").exists():
         return NOT_YET
     if "reason" in decision:
         return "none: the filter dropped it"
+    decided = next(iter(tables["decisions"] or ()), None)
     if side is not None:
         return {"side": side, "group of near duplicates": decided["group"] if decided else "no decision recorded"}
     if decided is None:

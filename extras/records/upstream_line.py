@@ -60,11 +60,7 @@ def rows_of(table: str, column: str, value: Any) -> Any:
 
 def row_of(table: str, column: str, value: str) -> dict[str, Any] | None:
     """The first of these rows, or ``None``."""
-    return first(rows_of(table, column, value))
-
-
-def first(rows: list[dict[str, Any]] | None) -> dict[str, Any] | None:
-    """The first of some rows, or ``None``."""
+    rows = rows_of(table, column, value)
     return rows[0] if rows else None
 
 

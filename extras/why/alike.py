@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,6 @@ from pathfinder.core.params import load_params
 from pathfinder.core.runs import Run
 
 
-@dataclass(frozen=True, slots=True)
-class Alike:
-    """The number of records, and of those with the same labels; in both, ids with their similarity, best first."""
-
-    records: int
-    kind: int
-    nearest: list[tuple[str, float]]
-    same_kind: list[tuple[str, float]]
-
-
 def records_of(run: Run, train: Path, schema: dict[str, Any] | None = None) -> pl.DataFrame:
     """The trees that a run learns from; with ``schema``, a different file is refused."""
     params = load_params()
@@ -34,11 +23,11 @@ def records_of(run: Run, train: Path, schema: dict[str, Any] | None = None) -> p
     return select(trees, share_of(params.mixes, run.mix), params.build.seed)
 
 
-def alike(step: str, trees: pl.DataFrame, labels: Mapping[str, bool], top: int) -> Alike:
-    """The ``top`` records with the most similar step, among all and among those with the same labels.
+def alike(step: str, trees: pl.DataFrame, labels: Mapping[str, bool]) -> list[tuple[str, float, bool]]:
+    """The id of each record, the similarity of its step, and whether it has the same labels; the most similar first.
 
-    The similarity is the share of common runs of three words and signs, from 0 to 1; steps that share none are left
-    out. Labels that a record lacks count as equal.
+    The similarity is the share of common runs of three words and signs, from 0 to 1. Labels that a record lacks count
+    as equal.
     """
     from pathfinder.data.near_duplicates import NearDuplicates
 
@@ -47,7 +36,6 @@ def alike(step: str, trees: pl.DataFrame, labels: Mapping[str, bool], top: int) 
         values = {name: branch.get(name) for name in labels if name in STEP_LABELS}
         is_kind = all(value is None or (value >= 0.5) == labels[name] for name, value in values.items())
         found.append((branch["id"], normalise(branch["step"]), is_kind))
-    pairs = NearDuplicates([own], 0.0).pairs([text for _, text, _ in found])
-    ranked = sorted(((found[place][0], value) for place, _, value in pairs), key=lambda row: (-row[1], row[0]))
-    kind = {name for name, _, is_kind in found if is_kind}
-    return Alike(len(found), len(kind), ranked[:top], [row for row in ranked if row[0] in kind][:top])
+    near = {place: value for place, _, value in NearDuplicates([own], 0.0).pairs([text for _, text, _ in found])}
+    rows = [(name, near.get(place, 0.0), is_kind) for place, (name, _, is_kind) in enumerate(found)]
+    return sorted(rows, key=lambda row: (-row[1], row[0]))

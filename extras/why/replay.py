@@ -49,13 +49,11 @@ class TreeLearner:
     """A network and the records that it learns from, distributed over optimiser steps.
 
     ``weights`` holds the weight of every record: 1, or 0 for a record that is removed. The other records keep their
-    optimiser steps, so only the removal differs.
+    optimiser steps, so only the removal differs. ``steps`` is the number of optimiser steps, and ``shares`` are the
+    sizes of the parameters in a flat vector.
     """
 
-    def __init__(
-        self, examples: Sequence[Example], prompter: Prompter, network: Any, settings: Train, seed: int | None = None
-    ) -> None:
-        """``seed`` replaces the seed of the settings: the same records in a different order."""
+    def __init__(self, examples: Sequence[Example], prompter: Prompter, network: Any, settings: Train) -> None:
         self.network, self.prompter = network, prompter
         self.ids = [identity for example in examples for identity in example.ids]
         self.weights = np.ones(len(self.ids))
@@ -63,17 +61,9 @@ class TreeLearner:
         self._firsts = np.cumsum([0, *(example.records for example in examples)])
         self._parameters = [p for p in network.parameters() if p.requires_grad]
         self._start = flat(self._parameters)
-        self.plan = plan_trees(examples, settings if seed is None else settings.model_copy(update={"seed": seed}))
-
-    @property
-    def steps(self) -> int:
-        """The number of optimiser steps."""
-        return len(self.plan)
-
-    @property
-    def shares(self) -> list[int]:
-        """The sizes of the parameters in a flat vector."""
-        return [p.numel() for p in self._parameters]
+        self.shares = [p.numel() for p in self._parameters]
+        self.plan = plan_trees(examples, settings)
+        self.steps = len(self.plan)
 
     def start(self) -> Tensor:
         """The network's weights when this learner was made: the base model's."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ground.io import DataError, digest_of, parse_json, read_json, read_jsonl, sha256_file, write_json
+from ground.show import table
 from pathfinder.benchmarks.readers import ProcessBenchItem, read_processbench
 from pathfinder.core.labels import STEP_LABELS
 from pathfinder.core.runs import parse_run
@@ -128,13 +129,15 @@ def _without_scores(item: ProcessBenchItem, run: str, step: int | None, top: int
         _, decision = _decision(*open_reader(folder), item, step)
     labels = {name: value >= 0.5 for name, value in decision["labels"].items()}
     labels["correctness"] = decision["verdict"] == "correct"
-    found = alike(decision["text"], records_of(parse_run(run), TRAIN), labels, top)
-    return _explanation(item, run, decision, found.records) | {
+    found = alike(decision["text"], records_of(parse_run(run), TRAIN), labels)
+    near = [row for row in found if row[1]]
+    same_kind = [row for row in near if row[2]]
+    return _explanation(item, run, decision, len(found)) | {
         "refused": f"the learning rates of this training add up to {way:.3f}, more than {LONGEST:g}: it amplifies "
         "small changes too much for scores of single records",
-        "nearest": [_described(*each) for each in found.nearest],
-        "same kind": [_described(*each) for each in found.same_kind],
-        "records of this kind": found.kind,
+        "nearest": [_described(name, value) for name, value, _ in near[:top]],
+        "same kind": [_described(name, value) for name, value, _ in same_kind[:top]],
+        "records of this kind": sum(is_kind for *_, is_kind in found),
     }
 
 
@@ -237,8 +240,6 @@ def _described(identity: str, score: float) -> dict[str, Any]:
 
 def lines_of(found: dict[str, Any]) -> Iterator[str]:
     """An explanation as lines of text."""
-    from ground.show import table
-
     decision, item = found["decision"], found["item"]
     labels = ", ".join(f"{name} {value:.3f}" for name, value in decision["labels"].items())
     yield f"{item['subset']} {item['id']}, step {decision['step']}: {' '.join(decision['text'].split())}"
@@ -277,8 +278,6 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _similar(found: dict[str, Any]) -> Iterator[str]:
-    from ground.show import table
-
     yield from ("", f"No scores: {found['refused']} (extras/why/README.md). `--anyway` computes them, in minutes.")
     kind = f"{found['records of this kind']:,} records with the labels of this decision"
     for key, title in (("nearest", f"{found['records']:,} training records"), ("same kind", kind)):

@@ -152,7 +152,8 @@ def run_job(campaign: Campaign, kind: str, number: int) -> None:
     if kind == "order":
         seed = 1000 + number
         learner.set(learner.start())
-        learner = TreeLearner(learner.examples, learner.prompter, learner.network, settings, seed)
+        chosen = settings.model_copy(update={"seed": seed})  # the same records in a different order
+        learner = TreeLearner(learner.examples, learner.prompter, learner.network, chosen)
     learner.weights = np.ones(campaign.records)
     learner.weights[removed] = 0
     done = replay(learner, rates_of(settings, learner.steps), settings.max_grad_norm, keep=False)
