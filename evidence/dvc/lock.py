@@ -81,7 +81,7 @@ def replace_entries(root: Path, new: Mapping[str, Any], dropped: Collection[str]
 
 
 def replace_blocks(text: str, changed: str) -> str:
-    """Replace the stages in the text of a lock by the stages of ``changed``, and append the ones that it lacks."""
+    """Replace the stages in the text of a lock by the stages of ``changed``, and append the new ones."""
     head, blocks = _blocks(text)
     return head + "".join((blocks | blocks_of(changed)).values())
 

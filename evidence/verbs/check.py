@@ -242,7 +242,7 @@ class _Checker:
             yield from far.findings(self.chosen, entries.get(name, []), [*chain(*self.records.values())])
 
     def compared_with(self, testimony: str, tsas: Sequence[Certificate]) -> Iterator[Finding]:
-        """What the notes of a witness have, and the ledger and the logs lack."""
+        """Where the ledger and the logs do not agree with the notes of a witness."""
         runners = {key for keys in self.signers.values() for key in keys}
         read = [each for each in self.published if each.has_objects or self.opened]
         return compared(self.root, testimony, self.keys, runners, read, tsas)
