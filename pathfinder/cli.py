@@ -17,7 +17,7 @@ from typer.main import get_group
 from ground.io import DataError
 from ground.show import PIPELINE, PIPELINE_VERBS, AsJson, AsJsonLines, Verbs, example, flushed, show, show_row
 from ground.text import errors_without_traceback, has_colour, printable
-from pathfinder.bench import Precision, Revision, System, bench, leaderboard
+from pathfinder.bench import Precision, Revision, Rules, System, bench, leaderboard
 
 if TYPE_CHECKING:
     from pathfinder.core.given import Given
@@ -78,8 +78,6 @@ def options(
     """Options of the command itself."""
 
 
-Benchmark = Literal["processbench", "prmbench"]
-Rules = Literal["repaired", "official"]
 Data = Annotated[Path | None, typer.Option(help="The benchmark's folder (default: artifacts/raw/BENCHMARK).")]
 Model = Annotated[
     str,
@@ -298,7 +296,7 @@ def grade(
     """Grade a prediction file as the benchmark does."""
     from pathfinder.benchmarks.grade import grade, notes, render
 
-    result = grade(benchmark, file, _folder(data, benchmark), preset)
+    result = grade(benchmark, file, data or Path("artifacts/raw") / benchmark, preset)
     if as_json or output == "json":
         show(result, as_json=True)  # its details have the counts of the notes
     else:
@@ -338,10 +336,6 @@ def label(
     solutions = list(given_in(file, split, columns, problems).each())
     settings = {"n": completions, "solution_tokens": max_tokens, "temperature": temperature, "seed": seed}
     show(labelled(solutions, out, policy, url, settings), as_json)
-
-
-def _folder(data: Path | None, benchmark: str) -> Path:
-    return data or Path("artifacts/raw") / benchmark
 
 
 def training() -> typer.Typer:

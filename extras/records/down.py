@@ -27,7 +27,6 @@ from pathfinder.reporting.index import schema
 
 TABLES = Path("reports/tables.json")
 _LISTED = 12
-_KEPT = "kept"
 _COUNTS = {
     "prepare": ["metrics/prepare.json"],
     "label": [

@@ -81,25 +81,16 @@ def printed(rows: Sequence[Row]) -> Iterator[str]:
     """The rows as lines of a table; the columns of the paper are left out if no row has a figure of the paper."""
     notes = list(dict.fromkeys(row.note for row in rows if row.note))
     with_paper = any(row.paper is not None for row in rows)
-    yield from table([_cells(row) | (_paper_cells(row) if with_paper else {}) for row in rows])
+    yield from table([_cells(row, with_paper) for row in rows])
     if not with_paper:
         yield from (f"No figure of the paper is shown: {note}." for note in notes)
 
 
-def _cells(row: Row) -> dict[str, Any]:
-    return {
-        "benchmark": row.benchmark,
-        "rule": row.rule,
-        "subset": row.subset,
-        "figure": row.figure,
-        "n": row.n,
-        "%": f"{row.value:.1f}",
-        "95 % interval": f"[{row.low:.1f}, {row.high:.1f}]",
-    }
-
-
-def _paper_cells(row: Row) -> dict[str, Any]:
-    return {"paper": "" if row.paper is None else f"{row.paper:.1f}", "note": row.note}
+def _cells(row: Row, with_paper: bool) -> dict[str, Any]:
+    found = {name: getattr(row, name) for name in ("benchmark", "rule", "subset", "figure", "n")}
+    found |= {"%": f"{row.value:.1f}", "95 % interval": f"[{row.low:.1f}, {row.high:.1f}]"}
+    paper_ = {"paper": "" if row.paper is None else f"{row.paper:.1f}", "note": row.note}
+    return found | (paper_ if with_paper else {})
 
 
 @dataclass(frozen=True, slots=True)

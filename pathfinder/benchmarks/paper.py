@@ -84,4 +84,3 @@ def scale(content: Mapping[str, Any] = CONTENT) -> tuple[ScaleRow, ...]:
 
 PROCESSBENCH, PROCESSBENCH_FULL = table("processbench"), table("processbench_full")
 PRMBENCH, SEARCH, SCALE = table("prmbench"), table("search"), scale()
-SCALE_LABEL: str = CONTENT["scale"]["label"]

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from pathfinder.benchmarks.paper import (
+    CONTENT,
     PRMBENCH,
     PROCESSBENCH,
     PROCESSBENCH_FULL,
     SCALE,
-    SCALE_LABEL,
     SEARCH,
     PaperTable,
 )
@@ -76,7 +76,8 @@ def test_the_four_tables_have_69_rows() -> None:
 
 @needs_source
 def test_the_scale_table_is_the_printed_one() -> None:
-    printed = [cells for cells in rows_of(f"\\label{{{SCALE_LABEL}}}") if re.fullmatch(r"[\d.]+", cells[-1])]
+    label = f"\\label{{{CONTENT['scale']['label']}}}"
+    printed = [cells for cells in rows_of(label) if re.fullmatch(r"[\d.]+", cells[-1])]
     ours = [[row.name, row.samples, row.mistral_samples, *(f"{value:g}" for value in row.values)] for row in SCALE]
     assert ours == [[*cells[:3], *(f"{float(value):g}" for value in cells[3:])] for cells in printed]
 

@@ -217,25 +217,22 @@ def costs(results: Results) -> list[Block]:
 
 def _work(results: Results) -> list[tuple[str, str]]:
     """The work of each stage that runs a model, in counts that do not vary between executions."""
-    rows: list[tuple[str, str]] = []
-
-    def add(stage: str, amounts: Mapping[str, int | None]) -> None:
-        known = {unit: amount for unit, amount in amounts.items() if amount is not None}
-        text = ", ".join(f"{amount:,} {unit}" for unit, amount in known.items()) or NOT_APPLICABLE
-        rows.append((stage, said(text, known.values())))
-
-    for run, trained in results.train.items():
-        work = {"optimiser steps": trained.optimiser_steps, "tokens per epoch": trained.tokens_an_epoch}
-        add(f"train@{run}", work)
+    work: dict[str, Mapping[str, int | None]] = {
+        f"train@{run}": {"optimiser steps": trained.optimiser_steps, "tokens per epoch": trained.tokens_an_epoch}
+        for run, trained in results.train.items()
+    }
     evaluated: dict[str, Mapping[str, Evaluated]]
     evaluated = {"processbench": results.processbench, "prmbench": results.prmbench}
     for stage, found in evaluated.items():
-        for run, measured in found.items():
-            add(f"{stage}@{run}", {"solutions scored": measured.kept})
+        work |= {f"{stage}@{run}": {"solutions scored": measured.kept} for run, measured in found.items()}
     if results.sample:
-        add("sample", {"solutions sampled": results.sample.details.samples})
+        work["sample"] = {"solutions sampled": results.sample.details.samples}
     for run, search in results.search.items():
-        details = search.details or Details()
-        work = {"sequential policy calls": details.policy_calls, "steps scored": details.candidates}
-        add("control" if run == CONTROL else f"search@{run}", work)
+        details, name = search.details or Details(), "control" if run == CONTROL else f"search@{run}"
+        work[name] = {"sequential policy calls": details.policy_calls, "steps scored": details.candidates}
+    rows: list[tuple[str, str]] = []
+    for stage, amounts in work.items():
+        known = {unit: amount for unit, amount in amounts.items() if amount is not None}
+        text = ", ".join(f"{amount:,} {unit}" for unit, amount in known.items()) or NOT_APPLICABLE
+        rows.append((stage, said(text, known.values())))
     return rows

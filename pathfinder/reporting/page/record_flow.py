@@ -60,13 +60,8 @@ def accounting(results: Results) -> list[Block]:
 
 def stations(results: Results) -> list[Station]:
     """The stations of the flow, without stages that have not run."""
-    prepare, label, filtered, gates, build = (
-        results.prepare,
-        results.label,
-        results.filtered,
-        results.validated,
-        results.build,
-    )
+    prepare, label, filtered = results.prepare, results.label, results.filtered
+    gates, build = results.validated, results.build
     found = []
     if prepare:
         read = _named({source: flow.read for source, flow in prepare.sources.items()}) or {"all sources": prepare.read}
