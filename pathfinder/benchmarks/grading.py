@@ -19,7 +19,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from multiprocessing.context import SpawnContext, SpawnProcess
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, Literal, Self, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
@@ -101,12 +101,7 @@ class Grader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the worker process."""
         with self._lock:
             self._pool.stop()  # type: ignore[no-untyped-call]

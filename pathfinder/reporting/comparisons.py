@@ -70,11 +70,12 @@ def _seeds(counts: Iterable[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One system's statistic over the problems of a benchmark."""
+    """One system's statistic over the problems of a benchmark, and the files that it was measured from."""
 
     keys: tuple[str, ...]
     strata: tuple[str, ...]
     statistic: Statistic
+    files: tuple[str, ...] = ()
 
 
 def on_processbench(items: Sequence[ProcessBenchItem], rows: Iterable[Row]) -> Measured:
@@ -139,21 +140,17 @@ def gather(
     runs: Mapping[int, Measured],
     report: Report,
     is_trained: bool = True,
-    files: Mapping[int, Sequence[str]] | None = None,
     reading: str = "",
 ) -> System | None:
-    """Combine a system's runs by seed; runs without problems or on other problems than the first are left out.
-
-    ``files`` names what each run was measured from.
-    """
+    """Combine a system's runs by seed; runs without problems or on other problems than the first are left out."""
     found = [(seed, run) for seed, run in sorted(runs.items()) if run.keys]
     if not found:
         return None
     keys = found[0][1].keys
     same = {seed: run for seed, run in found if run.keys == keys}
     rows = [replicate(len(keys), run.statistic, report, run.strata) for run in same.values()]
-    names = dict.fromkeys(name for seed in same for name in (files or {}).get(seed, ()))
-    return System(keys, tuple(same) if is_trained else (), np.stack(rows), tuple(names), reading)
+    files = tuple(dict.fromkeys(file for run in same.values() for file in run.files))
+    return System(keys, tuple(same) if is_trained else (), np.stack(rows), files, reading)
 
 
 def compare(

@@ -224,9 +224,10 @@ class Evidence:
     ) -> System | None:
         runs = self.systems.get(system, ())
         names = {run.seed: f"{folder}/{run.name}.jsonl" for run in runs}
-        measured = {seed: measure(self.rows(name, only_set)) for seed, name in names.items()}
-        files = {seed: self.files(name) for seed, name in names.items()}
-        return gather(measured, self.report, files=files, reading=reading or self._reading(folder, runs))
+        measured = {
+            seed: replace(measure(self.rows(name, only_set)), files=self.files(name)) for seed, name in names.items()
+        }
+        return gather(measured, self.report, reading=reading or self._reading(folder, runs))
 
     def _reading(self, folder: str, runs: Sequence[Run]) -> str:
         """The reading of a system's main figures in the metrics of its first run."""
@@ -234,7 +235,7 @@ class Evidence:
         return next((found[run.name].reading for run in runs if run.name in found), "")
 
     def _untrained(self, measured: Measured, name: str, reading: str = "") -> System | None:
-        return gather({1: measured}, self.report, is_trained=False, files={1: self.files(name)}, reading=reading)
+        return gather({1: replace(measured, files=self.files(name))}, self.report, False, reading)
 
 
 def _files_in(folder: Path) -> tuple[str, ...]:
