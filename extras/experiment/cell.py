@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,11 @@ from pathfinder.tree.passes import Prompter
 
 _TOKENS = 8192
 """Token budget of a forward pass of the evaluation."""
+
+
+@cache
+def _prompter(base: Path, variant: str) -> Prompter:
+    return Prompter(tokens.load_tokenizer(base), VARIANTS[variant])
 
 
 @dataclass(frozen=True)
@@ -149,15 +154,8 @@ class Laboratory:
         )
 
     def prompter(self, cell: Cell) -> Prompter:
-        """The prompter of a cell's variant. The base models of a plan have one tokenizer."""
-        if cell.variant not in self._prompters:
-            tokenizer = tokens.load_tokenizer(self.bases / cell.base)
-            self._prompters[cell.variant] = Prompter(tokenizer, VARIANTS[cell.variant])
-        return self._prompters[cell.variant]
-
-    @cached_property
-    def _prompters(self) -> dict[str, Prompter]:
-        return {}
+        """The prompter of a cell's variant."""
+        return _prompter(self.bases / cell.base, cell.variant)
 
     def exam(self, cell: Cell) -> Exam:
         """The trees of all solutions for a cell's variant."""

@@ -44,12 +44,11 @@ def is_current(path: Path, cell: Cell) -> bool:
 def measured(waiting: Mapping[Path, Cell], jobs: int, stack: int) -> Iterator[Path]:
     """Measure cells in ``jobs`` processes, or with a GPU in stacks of ``stack`` seeds; each file when it is written."""
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from _stacked(pool, waiting, stack) if stack else _apart(pool, waiting)
-
-
-def _apart(pool: ProcessPoolExecutor, waiting: Mapping[Path, Cell]) -> Iterator[Path]:
-    for done in as_completed([pool.submit(measure, path, cell) for path, cell in waiting.items()]):
-        yield done.result()
+        if stack:
+            yield from _stacked(pool, waiting, stack)
+        else:
+            made = [pool.submit(measure, path, cell) for path, cell in waiting.items()]
+            yield from (future.result() for future in as_completed(made))
 
 
 def _stacked(pool: ProcessPoolExecutor, waiting: Mapping[Path, Cell], most: int) -> Iterator[Path]:

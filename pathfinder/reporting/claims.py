@@ -131,12 +131,13 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
     """A table of claims with verdict, difference and p per benchmark."""
     if not evidence.compared:
         return [Text(f"{MISSING}: no two systems have predictions yet.")]
+    readings = ", ".join(f"{bench.reading} ({bench.title})" for bench in BENCHMARKS)
     caption = (
         "Differences in percentage points with 95 % intervals. The two-sided p is adjusted by Holm's method over all "
         f"comparisons that ProcessBench, PRMBench and Search list below. “{_sentence(YES.word)}” and “{NO.word}” mean "
         f"p < 0.05. “{_sentence(PERHAPS.word)}” and “{PERHAPS_NOT.word}” mean that the interval excludes zero but p is "
         f"larger. “{_sentence(OPEN.word)}” means neither: the data show no clear difference, which does not prove that "
-        f"there is none. Systems are read by {_readings()}. “{_sentence(NOT_COMPARABLE.word)}” means that a variant "
+        f"there is none. Systems are read by {readings}. “{_sentence(NOT_COMPARABLE.word)}” means that a variant "
         "does not have this reading, so the two sides answer different questions."
     )
     table = _claims_table(caption, found, [bench.title for bench in BENCHMARKS])
@@ -316,10 +317,6 @@ def _lead_table(evidence: Evidence, by_set: Findings) -> list[Block]:
 def _said_of(text: str, tests: Iterable[Finding]) -> str:
     known = [test for test in tests if test.verdict is not NOT_COMPARABLE]
     return said(text, [figure for test in known for figure in (test.value, test.low, test.high)])
-
-
-def _readings() -> str:
-    return ", ".join(f"{bench.reading} ({bench.title})" for bench in BENCHMARKS)
 
 
 def _sentence(text: str) -> str:
