@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -64,16 +65,14 @@ def notice(run: str, error: BaseException | None, message: str, lines: Sequence[
     ``message`` belongs to the run's final state, and ``lines`` end the run's log.
     """
     failures: dict[str, str] = getattr(error, "failures", {})
-    stage = next(iter(failures), "")
     cause = "; ".join(f"{name}: {reason}" for name, reason in failures.items()) or message
-    printed = _tail(Path.cwd() / log_path(stage)) if stage else ()
-    return Notice(run, ", ".join(failures), cause, _shown(printed or lines), remedy(f"{type(error).__name__}: {cause}"))
+    shown, advice = _shown(Path.cwd(), [*failures], lines), remedy(f"{type(error).__name__}: {cause}")
+    return Notice(run, ", ".join(failures), cause, shown, advice)
 
 
 def killed_notice(run: str, stages: Sequence[str], cause: str, root: Path, lines: Sequence[str]) -> Notice:
     """The notice of a run whose process was killed while ``stages`` ran in ``root``; ``lines`` end the run's log."""
-    printed = _tail(root / log_path(stages[0])) if stages else ()
-    return Notice(run, ", ".join(stages), cause, _shown(printed or lines), remedy("killed"), "was killed")
+    return Notice(run, ", ".join(stages), cause, _shown(root, stages, lines), remedy("killed"), "was killed")
 
 
 def labels(flow_run: str, name: str, cause: str) -> dict[str, str]:
@@ -92,12 +91,9 @@ def remedy(text: str) -> str:
     return next((advice for pattern, advice in _REMEDIES if re.search(pattern, text)), _OTHERWISE)
 
 
-def _shown(lines: Sequence[str]) -> tuple[str, ...]:
+def _shown(root: Path, stages: Sequence[str], lines: Sequence[str]) -> tuple[str, ...]:
+    """The last lines that the first of ``stages`` printed or, without any, the last of ``lines``."""
+    for stage in stages[:1]:
+        with contextlib.suppress(OSError):
+            lines = (root / log_path(stage)).read_text(encoding="utf-8", errors="replace").splitlines() or lines
     return tuple(line[:_LONGEST_LINE] for line in lines[-MOST_LINES:])
-
-
-def _tail(path: Path) -> Sequence[str]:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").splitlines()[-MOST_LINES:]
-    except OSError:
-        return ()
