@@ -45,8 +45,10 @@ class Claims:
         if self.stage.cmd and self.defined is None:
             yield self._finding(self.stage.file, f"has stage {self.stage.name}, which dvc.yaml does not define")
             return
-        for file, flag in self._flags():
-            yield self._finding(file, f"has {flag}: DVC acts on it, and no record confirms it", "note")
+        sources: list[Locked | Stage] = [self.stage, *([self.defined] if self.defined else [])]
+        for each in sources:
+            for flag in each.flags:
+                yield self._finding(each.file, f"has {flag}: DVC acts on it, and no record confirms it", "note")
         if self.defined is not None:
             yield from self._definition(self.defined)
             yield from self._params(self.defined)
@@ -62,11 +64,6 @@ class Claims:
         code = self.record.content["code"] if self.record else {}
         now = {path: self.workspace.digest(path) for path in code}
         return [path for path, entry in code.items() if (found := now[path]) is None or found.md5 != entry["md5"]]
-
-    def _flags(self) -> Iterator[tuple[str, str]]:
-        yield from ((self.stage.file, flag) for flag in self.stage.flags)
-        if self.defined is not None:
-            yield from ((self.defined.file, flag) for flag in self.defined.flags)
 
     def _definition(self, defined: Stage) -> Iterator[Finding]:
         if self.made_once:
