@@ -23,6 +23,8 @@ from ground.remote import Store, kind_of, to_dvc
 
 REMOTE = "PATHFINDER_REMOTE"
 DEFAULT = Path(".pathfinder/storage")
+LEASES = "leases"
+"""The folder of a remote that holds the leases of stages (flows.team.pools.lease)."""
 _DELAY_S, _PATIENCE_S = 2.0, 10.0
 _HEADER = f"# Written by the flow from {REMOTE}; without that variable, the next run removes this file.\n"
 

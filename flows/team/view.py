@@ -15,7 +15,7 @@ from extras import unfinished
 from flows import server, storage
 from flows.team.deployment import records
 from flows.team.deployment.definition import FILE
-from flows.team.pools.lease import EXPIRY_S, HOME, Standing, standings
+from flows.team.pools.lease import EXPIRY_S, Standing, standings
 
 _RECENT_S = 3600.0
 _MOST = 200
@@ -32,7 +32,7 @@ def state(root: Path) -> Iterator[str]:
             yield from _queue(client)
     else:
         yield "server: none"
-    if (store := storage.shared(root, HOME)) is None:
+    if (store := storage.shared(root, storage.LEASES)) is None:
         yield f"leases: none, as no {storage.REMOTE} is set"
         return
     yield from filter(None, map(_lease, standings(store, _RECENT_S)))

@@ -19,7 +19,7 @@ from evidence.record.signing import KEY_FILE
 from flows import processes, storage
 from flows.dvc import Dvc
 from flows.team.pools import lease as lease_module
-from flows.team.pools.lease import HOME, SILENT, Lease, Terms, standings
+from flows.team.pools.lease import SILENT, Lease, Terms, standings
 from flows.team.pools.leases import Leases
 from flows.team.pools.table import Needs
 from flows.team.view import state
@@ -242,7 +242,7 @@ def test_a_run_that_was_paused_writes_nothing_after_it_lost_its_lease(team: Team
     assert "state: ran" in ended(successor)
     assert "state: restored" in ended(paused)
     assert not (one / "ran").exists()
-    leases = open_store(f"{team.remote}/{HOME}")
+    leases = open_store(f"{team.remote}/{storage.LEASES}")
     numbers = [key for key in leases.keys("") if key[-1].isdecimal()]
     assert [f'"run":"{successor.pid}"'.encode() in leases.read(key) for key in numbers] == [False, True]
     assert b'"made":{' in leases.read(numbers[-1])

@@ -34,7 +34,6 @@ from flows.team.deployment.mirror import Mirror
 from flows.team.deployment.nightly import CLONE
 from flows.team.deployment.nightly import HOME as NIGHTLY
 from flows.team.notices.hooks import tell
-from flows.team.pools.lease import HOME as LEASES
 from flows.terminal import flow_output
 from ground.io import DataError
 from ground.remote import Listed, Store, open_store
@@ -47,7 +46,7 @@ _WRITERS = ["nightly", "reproduce", "stage"]
 _OBJECT = re.compile(r"files/md5/([0-9a-f]{2})/([0-9a-f]{30}(?:\.dir)?)")
 _ENTRY = re.compile(r"runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
 _NAMES_OTHERS = re.compile(rf"^runs/|/({re.escape(STATE)}|{re.escape(SEAL)})$")
-_REMOTE_HOMES = (f"{UNFINISHED}/parts", LEASES)
+_REMOTE_HOMES = (f"{UNFINISHED}/parts", storage.LEASES)
 Where = Literal["remote", "cache", "remote and cache"]
 
 

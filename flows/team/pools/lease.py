@@ -23,7 +23,6 @@ from ground.io import PathfinderError, digest_of
 from ground.remote import Listed, Store
 from ground.text import printable
 
-HOME = "leases"
 EVERY_S, EXPIRY_S = 5.0, 12.0
 _ASKED, SILENT = "asked", "gave no sign"
 
@@ -65,7 +64,7 @@ class Standing:
 
 
 def standings(store: Store, within_s: float) -> Iterator[Standing]:
-    """The leases in ``store``, the folder ``HOME``, with a sign within some seconds; raises as a store does."""
+    """The leases in ``store`` (``storage.LEASES``) with a sign within some seconds; raises as a store does."""
     store.put(_ASKED, b"")
     items, folders = store.listed(), dict[str, list[Listed]]()
     now = next(item.modified for item in items if item.key == _ASKED)
@@ -80,7 +79,7 @@ def standings(store: Store, within_s: float) -> Iterator[Standing]:
 
 
 class Lease:
-    """The lease on ``run`` (``next_run``) in ``store``, the folder ``HOME``; every method raises as a store does."""
+    """The lease on ``run`` (``next_run``) in ``store`` (``storage.LEASES``); every method raises as a store does."""
 
     def __init__(self, store: Store, run: Locked) -> None:
         self._store, self._last, self._lock, self._ended = store, 0, threading.Lock(), threading.Event()

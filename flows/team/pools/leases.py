@@ -27,7 +27,7 @@ from extras.unfinished import carried, kind_of
 from flows import storage
 from flows.dvc import Dvc, OnLine
 from flows.processes import is_here, place
-from flows.team.pools.lease import HOME, SILENT, Lease, Terms
+from flows.team.pools.lease import SILENT, Lease, Terms
 from flows.team.pools.slots import slots_held
 from flows.team.pools.table import Needs
 from ground.io import DataError, PathfinderError, TransientError
@@ -53,7 +53,7 @@ class Leases:
         Yields a function that is True while no other run has taken the stage over. If one has, the stage is ended,
         and this raises ``TransientError``.
         """
-        store = storage.shared(self._root, HOME) if not needs.is_here or kind_of(name) else None
+        store = storage.shared(self._root, storage.LEASES) if not needs.is_here or kind_of(name) else None
         lease = self._taken(store, name, force, needs, on_line) if store is not None else None
         try:
             yield lease.is_mine if lease is not None else lambda: True
@@ -87,7 +87,7 @@ class Leases:
 
     def watch(self, name: str, run: str) -> Callable[[], bool]:
         """A function that is True once ``run`` holds the lease of a stage and gives no sign; raises as a store does."""
-        store = storage.shared(self._root, HOME)
+        store = storage.shared(self._root, storage.LEASES)
         lease = Lease(store, self.ordered(name)) if store is not None else None
 
         def is_lost() -> bool:
@@ -98,7 +98,7 @@ class Leases:
 
     def made(self, run: Locked) -> Made | None:
         """The newest result of a run on any machine."""
-        store = storage.shared(self._root, HOME)
+        store = storage.shared(self._root, storage.LEASES)
         return Lease(store, run).made() if store is not None else None
 
     def has_earlier(self, name: str, needs: Needs, on_line: OnLine) -> bool:
