@@ -7,10 +7,10 @@ publish the run come once for all stages of a run; the others are of the stage.
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import statistics
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -26,7 +26,9 @@ _RUN = ("-c", "from flows.cli import app; app()", "run", STAGE, "--json")
 
 def main() -> None:
     """Run the command line."""
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("count", type=int, nargs="?", default=3, help="runs (default: 3)")
+    count = parser.parse_args().count
     with tempfile.TemporaryDirectory(prefix="cost-") as home, place(Path(home)) as here:
         _run(here, 0)  # the clone of the machine is made
         rows = [_run(here, seed) for seed in range(1, count + 1)]
