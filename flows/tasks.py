@@ -6,6 +6,7 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from prefect import Task, get_run_logger
@@ -104,9 +105,8 @@ def stage_task(places: Places, terminal: Terminal, guard: Guard | None) -> Mater
         for path in figures_of(definition) if state != "up to date" else ():
             key = re.sub(r"[^a-z0-9]+", "-", path.removesuffix(".json").lower())
             create_markdown_artifact(metrics_table(root / path), key=key, description=path)
-        with contextlib.suppress(PathfinderError), dvc_lock(root):  # events must not fail a stage that succeeded
-            for path, md5 in outs_of(root, name).items():
-                asset(path).add_metadata({"stage": name, "state": state, "path": path, "md5": md5})
+        for path, md5 in _made(root, name).items():
+            asset(path).add_metadata({"stage": name, "state": state, "path": path, "md5": md5})
         return Outcome(name, state, time.monotonic() - start, definition.all_outs)
 
     return MaterializingTask(
@@ -118,6 +118,13 @@ def stage_task(places: Places, terminal: Terminal, guard: Guard | None) -> Mater
         cache_policy=NO_CACHE,
         persist_result=False,
     )
+
+
+def _made(root: Path, stage: str) -> dict[str, str]:
+    """The outs of a stage, for its events; none if the lock cannot be read, because events must not fail a stage."""
+    with contextlib.suppress(PathfinderError, OSError, ValueError), dvc_lock(root):
+        return outs_of(root, stage)
+    return {}
 
 
 def figures_of(stage: Stage) -> tuple[str, ...]:

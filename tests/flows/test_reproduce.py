@@ -171,6 +171,13 @@ def test_the_server_keeps_logs_states_and_metrics(first: First) -> None:
     assert "stages" in artifacts
 
 
+@pytest.mark.parametrize("content", [None, b"\xff", b"stages:\n  one:\n    cmd: [\n"])
+def test_no_lock_that_cannot_be_read_fails_a_stage_that_succeeded(content: bytes | None, tmp_path: Path) -> None:
+    if content is not None:
+        (tmp_path / "dvc.lock").write_bytes(content)
+    assert tasks._made(tmp_path, "one") == {}
+
+
 def test_the_events_tell_what_each_stage_made_and_from_what(first: First) -> None:
     root = first.project.root
     found = {event["path"]: event for event in materialized(first.project)}
