@@ -229,16 +229,13 @@ class Run:
         return Outcome(name, "failed", 0.0, (), str(error))
 
 
-def run_on_server(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> int:
-    """Run the flow on a server that exists or is started for the run; returns the exit status.
+def run_on_server(url: str, root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> int:
+    """Run the flow on the server at ``url``; returns the exit status.
 
     Raises ``PathfinderError`` if the storage or the server fails.
     """
-    storage.preflight(root, storage.configure(root))
     terminal = Terminal()
-    server.require_space(root)
     with (
-        server.local_server(root) as url,
         server_needed(url, hold),
         temporary_settings({PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}),
         tags(hold.holder.tag),

@@ -22,6 +22,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -165,11 +166,11 @@ def local_server(root: Path) -> Iterator[str]:
     if address := named():
         yield address
         return
-    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-
     with starting(root):
         running = recorded(root, "server")
         service = running or start_server(root, owned=True)
+    from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+
     before = dict(os.environ)
     os.environ.update(environment(root, service.url))
     try:
@@ -210,6 +211,8 @@ def start_server(root: Path, owned: bool = False) -> Service:
         command = [_SERVER, "server", "start", "--host", "127.0.0.1", "--port", str(port)]
         service = start(root, "server", command, f"http://127.0.0.1:{port}/api", owned)
         try:
+            if owned:
+                import_module("prefect.main")  # which this process needs next, and which takes seconds as well
             if _responds(service, root):
                 return service
         except BaseException:  # the run was interrupted: never leave a server behind

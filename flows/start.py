@@ -63,6 +63,11 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
             storage.publish(root, address)
         terminal.where(root)
         return 0
-    from flows.reproduce import run_on_server  # imports Prefect, which takes seconds
+    from flows import server
 
-    return run_on_server(root, hold, targets, force, pull, jobs)
+    storage.preflight(root, address)
+    server.require_space(root)
+    with server.local_server(root) as url:
+        from flows.reproduce import run_on_server  # imports Prefect
+
+        return run_on_server(url, root, hold, targets, force, pull, jobs)

@@ -65,9 +65,9 @@ class CorpusConfig(Section):
     """Sizes and error rates of the corpora; the defaults are the shipped data's."""
 
     seed: int = 11
-    phase1_train: PositiveInt = 500
+    phase1_train: PositiveInt = 160
     phase1_test: PositiveInt = 60
-    phase2_train: PositiveInt = 1900
+    phase2_train: PositiveInt = 610
     phase2_test: PositiveInt = 100
     mistral: PositiveInt = 1600
     processbench: PositiveInt = 150
