@@ -41,8 +41,8 @@ def _benchmarks(incomplete: str) -> list[str]:
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
-@lineage.command(**example("prm800k-4e917f8a-2"))
-@app.command(rich_help_panel=PANEL, **example("prm800k-4e917f8a-2"))
+@lineage.command(**example("prm800k-93a65ad0-2"))
+@app.command(rich_help_panel=PANEL, **example("prm800k-93a65ad0-2"))
 def record(
     identity: Annotated[
         str, typer.Argument(metavar="ID", help="A record's id, or a trajectory's for all its records.")

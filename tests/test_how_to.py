@@ -116,7 +116,6 @@ def judged_world(project: Path, world: Path) -> None:
     params["search"]["sets"] = ["math"]
     params["build"]["test_share"] = 0.3
     (project / "params.yaml").write_text(yaml.safe_dump(params | {"runs": ["units"]}), encoding="utf-8")
-    (project / "solution.md").write_text("How many?\n\n1) gets 3, so 7 + 3 = 10 coins.\n", encoding="utf-8")
 
 
 def check_lengths(project: Path) -> None:

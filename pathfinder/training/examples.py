@@ -1,4 +1,4 @@
-"""Training examples: all labelled steps and alternatives of a problem in one tree, and their distribution over steps.
+"""Training examples: all labelled steps and alternatives of a trajectory as one tree, and their split over steps.
 
 A soft label is the share of roll-outs from a step that ended well (its Monte-Carlo value). The target of Correctness is
 then that share of ``<+>`` and the rest of ``<->``. A share of 0 or 1 gives exactly the loss of the hard label.

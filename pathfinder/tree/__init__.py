@@ -16,7 +16,7 @@ is correct. As separate prompts, 2n of them repeat the problem and all earlier s
    holds for a whole row: ``order[k] <= order[q] < end[k]``. Tokens that continue below node n, in the second pass, get
    orders between n and n + 1. They see n and what n sees, from the cache of the first pass, and none of each other.
 4. ``attention`` applies the rule on a CPU (``BinPlan``) and on a GPU (``FlexPlan``).
-5. ``models.decoder`` is the forward pass without gradients.
+5. ``models.decoder`` is the forward pass of the decoders that it declares.
 6. ``packing`` chooses the trees that share a pass.
 
 ``prm.scoring`` runs the two passes, ``training.examples`` and ``training.objective`` train on the same trees.
