@@ -20,7 +20,7 @@ This tiny model knows only such stories. What to try next:
   pathfinder score FILE --pretty --model {model}
       draws the same picture of your own stories
   make run
-      trains the PRMs in about ten minutes and writes reports/report.html"""
+      trains the PRMs in about five minutes and writes reports/report.html"""
 
 
 def scored() -> ScoredSolution | UnscoredSolution:

@@ -1,4 +1,4 @@
-"""The option ``--root`` of every verb: read a folder that is not trusted with this program, and run nothing of it.
+"""The option ``--root`` of the verbs: read a folder that is not trusted with this program, and run nothing of it.
 
 ``sys.path`` and ``PATH`` may name the folder, or places relative to the current one. ``closed`` removes the former and
 makes the others absolute before the folder becomes the current one.
@@ -28,10 +28,14 @@ Root = Annotated[
 ]
 
 
+_RUNS_CODE = "replay"
+"""The verb that starts what a folder holds."""
+
+
 def rooted(app: typer.Typer) -> typer.Typer:
-    """Add ``--root`` to the verbs of ``app``; the user's own files (of type ``Path``) stay where they are."""
+    """Add ``--root`` to the verbs of ``app`` that run nothing of it; the user's own files (``Path``) stay in place."""
     for command in app.registered_commands:
-        if command.callback is not None:
+        if command.callback is not None and command.callback.__name__ != _RUNS_CODE:
             command.callback = _rooted(command.callback)
     return app
 

@@ -99,6 +99,11 @@ def test_a_program_of_the_folder_itself_is_refused(hostile: Path) -> None:
     assert "this program loaded planted" in done.stderr
 
 
+def test_the_verb_that_runs_recorded_code_takes_no_folder(hostile: Path) -> None:
+    done = checked(["-m", "evidence", "replay", "fit", "--root", "project"], hostile.parent, PYTHONPATH=str(ROOT))
+    assert (done.returncode, "No such option: --root" in done.stderr) == (2, True)
+
+
 def test_files_of_the_auditor_stay_where_they_are(hostile: Path, tmp_path: Path) -> None:
     """A key and a page are the auditor's own: the folder's file of the same name is not read."""
     run(hostile, "config", "--unset", "core.fsmonitor")
