@@ -13,7 +13,7 @@
 SHELL := /bin/bash
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 LEVEL ?= quickstart
-BLOCK ?= main
+BLOCK ?= tuned
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 # uv looks for PyTorch's CPU build in pip's find-links, if configured, and otherwise on TORCH_INDEX.
 LINKS = $(or $(UV_FIND_LINKS),$(shell $(BIN)/python -m pip config get global.find-links 2>/dev/null))
@@ -124,7 +124,7 @@ $(VLLM)/.installed: infra/requirements-vllm.lock | $(BIN)/uv
 doctor: $(STAMP)  ## check this machine, the Prefect server, the remote and the card, and name the remedies
 	@python -m infra.doctor
 
-gpu-day:  ## measure on an NVIDIA card, within 30 minutes, and write tests/campaigns/gpu_day.md
+gpu-day:  ## measure on an NVIDIA card (30 minutes after the installation) and write tests/campaigns/gpu_day.md
 	@$(MAKE) --no-print-directory BUILD=cuda $(DEV_STAMP) data
 	@python -m infra.doctor
 	-@$(MAKE) --no-print-directory BUILD=cuda vllm
@@ -147,11 +147,11 @@ world: $(STAMP)  ## rebuild the shipped world from its seed (LEVEL=replica-small
 	nice dvc repro infra/pretraining/dvc.yaml:corpus@$(LEVEL) infra/pretraining/dvc.yaml:measure@$(LEVEL) \
 	  $(if $(filter quickstart,$(LEVEL)),infra/pretraining/dvc.yaml:ship)
 
-experiment: $(STAMP)  ## run a block of docs/experiment.md (BLOCK=main, tuned or curves); hours, resumable
+experiment: $(STAMP)  ## run a block of docs/experiment.md (BLOCK=tuned or curves); hours, resumable
 	@trap 'rm -f infra/experiment/.dvcignore' EXIT; echo '!dvc.yaml' > infra/experiment/.dvcignore; \
 	nice dvc repro infra/experiment/dvc.yaml:cells@$(BLOCK)
 
-shape: $(STAMP)  ## count the shape of the code: lines by wing, imports, circles, pages
+shape: $(STAMP)  ## count lines by wing, imports, import cycles and pages
 	@python -m docs.tools.shape
 
 results: $(STAMP)  ## print the results table of the last run
@@ -206,8 +206,8 @@ deploy: $(STAMP)  ## start a Prefect server, a worker and the deployments of pre
 undeploy: $(STAMP)  ## stop the Prefect deployment
 	@python -m flows.team.deploy down
 
-bench: $(DEV_STAMP) data  ## run the benchmarks
+bench: $(DEV_STAMP) data  ## time the code side by side
 	@OMP_NUM_THREADS=1 python -m pytest -m benchmarks -s
 
-clean:  ## remove the pipeline's outputs (keeps .venv and the remote storage)
+clean:  ## empty artifacts/, models/, metrics/ and reports/ (keeps .venv and the remote storage)
 	@git clean -fdXq -- artifacts models metrics reports dvc_plots

@@ -1,4 +1,4 @@
-"""The verbs of the ``pathfinder`` command that need a clone of the project: run, plan, pull and profile."""
+"""The verbs of the ``pathfinder`` command that need a clone of the project: run, plan, pull, profile and team."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Run stages even if they are up to date.")] = False,
     pull: Annotated[bool, typer.Option("--pull", help="Restore the outputs of earlier runs from the remote.")] = False,
     jobs: Annotated[
-        int, typer.Option(help="Concurrent stages (default: per GPU or core).", show_default=False, min=0)
+        int, typer.Option(help="Stages at a time (default: one per GPU, else per core).", show_default=False, min=0)
     ] = 0,
     keep_lock: Annotated[
         bool, typer.Option("--keep-lock", help="Put the committed lock back if the results differ from it.")
@@ -83,7 +83,7 @@ def plan(
     targets: Targets = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Show memory, hours, tokens and disk instead.")] = False,
     card: Annotated[str, typer.Option(help="With --gpu: GPUs of this name, such as A100.", autocompletion=_cards)] = "",
-    memory: Annotated[float, typer.Option(help="With --gpu: GiB of each GPU; 0: its name's.", min=0.0)] = 0.0,
+    memory: Annotated[float, typer.Option(help="With --gpu: GiB per GPU; 0: as for --card.", min=0.0)] = 0.0,
     gpus: Annotated[int, typer.Option(help="With --card or --memory: the number of GPUs.", min=1)] = 1,
     name: Annotated[
         str, typer.Option("--profile", help="With --gpu: a profile, on its own machine.", autocompletion=_profiles)
@@ -213,7 +213,7 @@ def profile(
 
 @app.command(rich_help_panel=PIPELINE, **example(""))
 def team(as_json: AsJson = False) -> None:
-    """Show a team's machines, slots and queue, who computes which stage, and the age of unfinished work."""
+    """Show a team's server, deployments, machines, slots and queue, who computes which stage, and the age of unfinished work."""
     from flows import hooks
 
     lines = [line for state in hooks("state") for line in state(Path.cwd())]

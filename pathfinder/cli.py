@@ -68,7 +68,7 @@ def _print_version(is_asked: bool) -> None:
 
 @app.callback(
     help="Reproduce PathFinder-PRM: run the pipeline, score steps, grade predictions, audit results. "
-    f"The verbs {', '.join(PIPELINE_VERBS)} need a clone of the project and run in its root folder."
+    f"The verbs {', '.join(PIPELINE_VERBS)} need a clone of the project and run in its root folder. Start with `pathfinder demo`."
 )
 def options(
     _: Annotated[
@@ -90,7 +90,7 @@ Split = Annotated[
     Literal["auto", "blank", "lines", "numbered"],
     typer.Option(
         help="Where a step of a text begins: after a blank line, at a line, or at its number (Step 2:); auto: at "
-        "numbers if there are several, else at blank lines if there are any."
+        "numbers if there are several, else at blank lines, else at lines."
     ),
 ]
 Columns = Annotated[
@@ -241,10 +241,10 @@ def serve(
     ] = None,
     dtype: Precision = "auto",
     request_tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens of one request, estimated as a third of its bytes; 413 or 422 beyond.")
+        int, typer.Option(min=1, help="Tokens of one request, estimated as a third of its bytes; above it: 413 or 422.")
     ] = 1 << 16,
     queue_tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens of all requests that wait or are scored; 429 beyond.")
+        int, typer.Option(min=1, help="Tokens of all requests that wait or are scored; above it: 429.")
     ] = 1 << 18,
     deadline: Annotated[float, typer.Option(min=0.1, help="Seconds for one request; 503 after that.")] = 300.0,
     as_json: AsJson = False,
@@ -305,7 +305,7 @@ def grade(
             typer.echo(f"note: {note}", err=True)
 
 
-@app.command(rich_help_panel=BENCHMARKS, **example("data/search/math.jsonl --policy data/models/base --out my"))
+@app.command(rich_help_panel=BENCHMARKS, **example("data/search/math.jsonl --policy data/models/base --out labels.jsonl"))
 def label(
     file: Annotated[
         str, typer.Argument(help="Solutions in any layout of `score`, each with the right `answer` (docs/data.md).")
@@ -317,7 +317,7 @@ def label(
     ] = None,
     url: Annotated[str | None, typer.Option(help="A server (…/v1) that offers the policy, and no other model.")] = None,
     completions: Annotated[int, typer.Option(min=1, help="Completions after each step.")] = 8,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of a completion.")] = 1024,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens per completion.")] = 1024,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Temperature; top-p is 0.95.")] = 0.7,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the completions.")] = 42,
     split: Split = "auto",

@@ -126,9 +126,9 @@ def witness(
 def keys(
     name: Annotated[str, typer.Argument(help="Add or change this key of the list (default: print the list).")] = "",
     pem: Annotated[Path | None, typer.Option(help="Its public key.")] = None,
-    start: Annotated[str, typer.Option("--from", metavar="TIME", help="From when it counts (default: now).")] = "",
+    start: Annotated[str, typer.Option("--from", metavar="TIME", help="Valid from (default: now).")] = "",
     until: Annotated[str, typer.Option(metavar="TIME", help="Until when it counts.")] = "",
-    revoked: Annotated[str, typer.Option(metavar="TIME", help="From when it counts no more, with --reason.")] = "",
+    revoked: Annotated[str, typer.Option(metavar="TIME", help="When it was revoked; needs --reason.")] = "",
     reason: Annotated[str, typer.Option(help="Why it is revoked.")] = "",
     as_json: AsJson = False,
 ) -> None:

@@ -1,6 +1,6 @@
 """Run the experiment of docs/experiment.md, or a part of it.
 
-Run     make experiment BLOCK=main            everything that a block needs, as DVC stages
+Run     make experiment BLOCK=tuned           everything that a block needs, as DVC stages
         python -m extras.experiment --help    the parts, such as `cell main/a2-full-500-s1`
 """
 

@@ -153,7 +153,7 @@ def notify(
 
 @app.command()
 def status() -> None:
-    """Show this folder's server, worker and deployments with their schedules, and what `pathfinder team` shows."""
+    """Print what `pathfinder team` prints: server, worker, deployments, slots, queue and leases."""
     from flows.team import view
 
     show(None, False, view.state(Path.cwd()))

@@ -86,7 +86,7 @@ def bench(
         Rules, typer.Option(help="Rules of the search; the paper's are official.", rich_help_panel=_GUIDED)
     ] = "repaired",
     served: Annotated[
-        str, typer.Option(help="Its name at the server (default: its own name).", rich_help_panel=_JUDGE)
+        str, typer.Option(help="The model's name on the server (default: its own name).", rich_help_panel=_JUDGE)
     ] = "",
     votes: Annotated[
         int, typer.Option(min=0, help="Answers per solution; 0: as published.", rich_help_panel=_JUDGE)
