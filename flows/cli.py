@@ -213,7 +213,7 @@ def profile(
 
 @app.command(rich_help_panel=PIPELINE, **example(""))
 def team(as_json: AsJson = False) -> None:
-    """Show a team's server, deployments, machines, slots and queue, who computes which stage, and the age of unfinished work."""
+    """Show a team's server, machines, slots and queue, who computes which stage, and the age of unfinished work."""
     from flows import hooks
 
     lines = [line for state in hooks("state") for line in state(Path.cwd())]

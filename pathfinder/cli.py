@@ -68,7 +68,8 @@ def _print_version(is_asked: bool) -> None:
 
 @app.callback(
     help="Reproduce PathFinder-PRM: run the pipeline, score steps, grade predictions, audit results. "
-    f"The verbs {', '.join(PIPELINE_VERBS)} need a clone of the project and run in its root folder. Start with `pathfinder demo`."
+    f"The verbs {', '.join(PIPELINE_VERBS)} need a clone of the project and run in its root folder. "
+    "Start with `pathfinder demo`."
 )
 def options(
     _: Annotated[
@@ -305,7 +306,7 @@ def grade(
             typer.echo(f"note: {note}", err=True)
 
 
-@app.command(rich_help_panel=BENCHMARKS, **example("data/search/math.jsonl --policy data/models/base --out labels.jsonl"))
+@app.command(rich_help_panel=BENCHMARKS, **example("data/search/math.jsonl --policy data/models/base --out new.jsonl"))
 def label(
     file: Annotated[
         str, typer.Argument(help="Solutions in any layout of `score`, each with the right `answer` (docs/data.md).")

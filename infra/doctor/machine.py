@@ -70,7 +70,7 @@ def disk(root: Path, needed_gb: float = SPACE_GB) -> Finding:
     """Check that the folder's disk has ``needed_gb`` GB left."""
     free = shutil.disk_usage(root).free / _GB
     # Not `dvc gc`, which deletes what commits and published runs name.
-    remedy = f"{needed_gb:.0f} GB are needed: make room, or let the deployment `garbage` shrink .dvc/cache (docs/operations.md)"
+    remedy = f"{needed_gb:.0f} GB are needed: make room, or let `garbage` shrink .dvc/cache (docs/operations.md)"
     return Finding("disk", f"{free:.1f} GB free", "" if free >= needed_gb else remedy)
 
 
