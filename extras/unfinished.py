@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from evidence.audit.trust import trusted_keys
-from evidence.record.signing import opened, sign
+from evidence.record.signing import opened_as, sign
 from evidence.remote.guard import read_verified
 from evidence.settings import Form, Sha256, parsed
 from ground.io import DataError, PathfinderError, atomic_file, sha256_of
@@ -161,9 +161,9 @@ class Copies:
             return None
         where = f"{self.store.url}/{key}"
         keys = trusted_keys(self.root)
-        _, payload, signers = opened(self.store.read(key), keys, where)
-        if not signers or keys.revoked(signers):
-            raise DataError(f"{where}: not signed by a key that is trusted here; copy the worker's key to infra/keys/")
+        remedy = "not signed by a key that is trusted here; copy the worker's key to infra/keys/"
+        payload, signers = opened_as(TYPE, self.store.read(key), keys, where, remedy)
+        keys.require_valid(signers, where, "delete it in the remote")
         state = parsed(State, payload, where)
         if state.folder != name:
             raise DataError(f"{where}: describes {state.folder} instead; delete it in the remote")

@@ -7,7 +7,7 @@ names, or one that git holds in the same folder. A key of the list cannot sign i
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,7 +23,7 @@ from evidence.record.signing import (
     key_file,
     key_id,
     model_key_file,
-    opened,
+    opened_as,
     own_key,
     own_model_key,
     public_pem,
@@ -111,8 +111,20 @@ class Keys(dict[str, bytes]):
 
     def revoked(self, signers: Iterable[str], time: datetime | None = None) -> str:
         """Which of the signers is revoked, at ``time`` or at all, and why; empty if none is."""
-        found = ((self.listed[key].name, self.listed[key].loss(time)) for key in signers if key in self.listed)
-        return next((f"key {name} {loss}" for name, loss in found if loss), "")
+        return self._first(signers, lambda each: each.loss(time))
+
+    def require_valid(self, signers: Iterable[str], where: str, remedy: str) -> None:
+        """Raise ``DataError`` if a key that signed a document without a time is not valid now."""
+        if problem := self._first(signers, lambda each: each.problem(datetime.now(UTC))):
+            raise DataError(f"{where}: {problem}, and it signed this; {remedy}")
+
+    def invalid_since(self, signers: Iterable[str], time: datetime) -> str:
+        """Which of the signers was not valid at ``time`` or later, and why; empty if all were."""
+        return self._first(signers, lambda each: each.problem(max(time, each.start)))
+
+    def _first(self, signers: Iterable[str], why: Callable[[Listed], str]) -> str:
+        found = ((self.listed[key].name, why(self.listed[key])) for key in signers if key in self.listed)
+        return next((f"key {name} {problem}" for name, problem in found if problem), "")
 
 
 def moment_of(text: Any) -> datetime | None:
@@ -150,9 +162,8 @@ def read_list(root: Path, roots: Mapping[str, bytes]) -> KeyList:
         content = (root / LIST).read_bytes()
     except OSError as error:
         raise DataError(f"{where}: cannot be read ({error.strerror}); a root key signs a list of keys there") from error
-    kind, payload, signers = opened(content, roots, where)
-    if kind != LIST_TYPE or not signers:
-        raise DataError(f"{where}: no root key signed this list; name the public key that did with --root-key")
+    remedy = "no root key signed this list; name the public key that did with --root-key"
+    payload, signers = opened_as(LIST_TYPE, content, roots, where, remedy)
     found = parsed(KeyList, payload, where)
     if set(signers) & {key_id(each.pem.encode()) for each in found.keys}:
         raise DataError(f"{where}: a key of this list signed it; sign it with a key that it does not list")

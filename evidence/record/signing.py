@@ -145,6 +145,17 @@ def opened(content: bytes, keys: Mapping[str, bytes], where: str) -> tuple[str, 
     return envelope.payload_type, *verify(envelope, keys, where)
 
 
+def opened_as(kind: str, content: bytes, keys: Mapping[str, bytes], where: str, remedy: str) -> tuple[bytes, list[str]]:
+    """The payload of an envelope, and the ``keys`` that signed it.
+
+    Raises ``DataError`` as ``verify``, and with ``remedy`` if no key signed it or its type is not ``kind``.
+    """
+    found, payload, signers = opened(content, keys, where)
+    if found != kind or not signers:
+        raise DataError(f"{where}: {remedy}")
+    return payload, signers
+
+
 def keys_named(content: bytes, where: str) -> list[str]:
     """The names of the keys in an envelope, unverified; raises ``DataError`` if it is not one."""
     return [signature.keyid for signature in parsed(Envelope, content, where).signatures]

@@ -169,7 +169,7 @@ class Published:
             if content != [ENTRY_TYPE, raw]:  # a void signs the same bytes
                 raise DataError(f"{name}: signs another entry than the one in its name")
             found.signers.extend(keys)
-            if loss := self.keys.revoked(keys, self._latest(manifest)):
+            if loss := self.keys.invalid_since(keys, self._latest(manifest)):
                 yield Finding(where, f"names a run that ended later than its signature can be: {loss}")
             if not keys:
                 told = f"is signed by key {_short(manifest.key)}, which is not trusted here; {SETTINGS.remedies.trust}"

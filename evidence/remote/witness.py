@@ -20,7 +20,7 @@ from evidence.audit.trust import LIST, Keys, moment_of, version_of
 from evidence.dvc.stores import FOLDER, stores
 from evidence.record.ledger import LEDGER, RECEIPT, RECORDS, Link, following, head_of, read_ledger
 from evidence.record.reading import Record, read_record
-from evidence.record.signing import opened, sign
+from evidence.record.signing import opened_as, sign
 from evidence.remote import mirror
 from evidence.remote.published import Published
 from evidence.remote.stamp import proven_time, stamped
@@ -102,9 +102,8 @@ def _notes(place: str, keys: Keys, tsas: Sequence[Certificate]) -> Iterator[tupl
     stamps = set(store.keys("stamps/")) if tsas else set()
     for number, key in enumerate(names := store.keys("witness/"), start=1):
         content, where = store.read(key), f"{place}/{key}"
-        kind, payload, signers = opened(content, keys, where)
-        if not signers or kind != WITNESS_TYPE:
-            raise DataError(f"{where}: no trusted key signed this note; name the public key of the witness with --key")
+        remedy = "no trusted key signed this note; name the public key of the witness with --key"
+        payload, signers = opened_as(WITNESS_TYPE, content, keys, where, remedy)
         note = following(Note, payload, where, number, previous)
         if is_stamped := (stamp := _stamp_of(content)) in stamps:
             time, stated = proven_time(store.read(stamp), content, tsas, f"{place}/{stamp}"), moment_of(note.time)

@@ -247,6 +247,17 @@ def test_an_entry_that_names_a_run_after_the_revocation_is_found(team: Team) -> 
     assert any("names a run that ended later than its signature can be: key runner is" in e for e in team.errors())
 
 
+def test_an_entry_by_an_old_key_that_names_a_later_run_is_found(team: Team) -> None:
+    """A key may sign an entry with runs older than itself, but none with runs that ended after its time."""
+    team.lists("old", start=RAN + DAY)
+    published(team, by="old")
+    assert team.errors() == []
+    team.lists("old", start=RAN - DAY, until=RAN)
+    assert any("later than its signature can be: key old was valid until" in error for error in team.errors())
+    with pytest.raises(DataError, match=r"key old was valid until .*; nothing is taken from remote"):
+        Guard(team.root)
+
+
 def test_with_a_root_no_other_key_counts(team: Team) -> None:
     """A key in the folder of trusted keys may be the runner's own work."""
     (team.root / TRUSTED / "thief.pem").write_bytes(team.as_user("thief").read_bytes())

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,7 @@ from tests.support.judge_process import counts, judge_process
 from tests.support.stage_inputs import ROOT, write_raw
 
 WORK = Path(".pathfinder/label/0a1b")
+PAST = datetime(2026, 1, 1, tzinfo=UTC)
 CARRY = """\
 import subprocess, sys
 from pathlib import Path
@@ -115,17 +116,25 @@ def test_a_piece_with_other_bytes_is_refused(tmp_path: Path) -> None:
     assert not list((other.root / WORK).iterdir())
 
 
-def test_a_state_by_a_revoked_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"revoked": {"at": PAST, "reason": "stolen"}}, "is revoked since 2026-01-01"),
+        ({"until": PAST + timedelta(days=1)}, "was valid until 2026-01-02"),
+    ],
+)
+def test_a_state_by_a_key_that_is_not_valid_now_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], problem: str
+) -> None:
     one, other = clone(tmp_path, "one"), clone(tmp_path, "other")
     write(one, "journal.jsonl", "answer 1\n")
     one.send(one.root / WORK, "label")
     (tmp_path / "worker.pem").write_bytes(public_pem(own_key().public_key()))
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "root.pem"))
-    past = datetime(2026, 1, 1, tzinfo=UTC)
-    change_list(other.root, "worker", tmp_path / "worker.pem", {"from": past})
+    change_list(other.root, "worker", tmp_path / "worker.pem", {"from": PAST})
     fetched(other)
-    change_list(other.root, "worker", None, {"revoked": {"at": past, "reason": "stolen"}})
-    with pytest.raises(DataError, match="not signed by a key that is trusted here"):
+    change_list(other.root, "worker", None, change)
+    with pytest.raises(DataError, match=f"state.json: key worker {problem}.*; delete it in the remote"):
         fetched(other)
 
 
@@ -142,10 +151,11 @@ def test_a_state_of_someone_else_is_refused(tmp_path: Path, monkeypatch: pytest.
 def test_a_path_outside_of_the_folder_is_refused(tmp_path: Path, path: str) -> None:
     one = clone(tmp_path, "one")
     state = unfinished.State(folder="label/0a1b", stages=["label"], files={path: unfinished.File(size=0, pieces=[])})
-    envelope = sign(json.dumps(state.model_dump()).encode(), unfinished.TYPE)
-    one.store.put("label/0a1b/state.json", json.dumps(envelope).encode())
-    with pytest.raises(DataError, match="leaves its folder"):
-        fetched(one)
+    for kind, message in ((unfinished.TYPE, "leaves its folder"), ("another", "not signed by a key that is trusted")):
+        envelope = sign(json.dumps(state.model_dump()).encode(), kind)
+        one.store.put("label/0a1b/state.json", json.dumps(envelope).encode())
+        with pytest.raises(DataError, match=message):
+            fetched(one)
 
 
 def test_a_remote_that_refuses_does_not_end_the_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,13 @@ import json
 import shlex
 import sys
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
+from evidence.audit.trust import change_list
 from evidence.record.signing import KEY_FILE, own_public_keys, sign
 from flows import storage
 from flows.dvc import Cancelled, Dvc
@@ -28,6 +30,7 @@ from tests.flows.test_pools_handover import STAGE, published
 from tests.flows.watch import gone, wait_for
 
 COMMAND = f"{sys.executable} -m flows.team.pools.stage --order -"
+PAST = datetime(2026, 1, 1, tzinfo=UTC)
 ORDER = Ordered(stage="label", commit="0" * 40, remote="s3://bucket")
 
 
@@ -135,6 +138,30 @@ def test_an_order_is_accepted_only_with_a_trusted_signature(tmp_path: Path, monk
         verified(json.dumps(changed), tmp_path)
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "other.pem"))
     with pytest.raises(DataError, match=r"commit the public key of whoever starts the run to infra/keys/"):
+        verified(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"until": PAST + timedelta(days=1)}, "was valid until 2026-01-02T00:00:00"),
+        ({"from": PAST + timedelta(days=36500)}, "is not valid before 2125-"),
+        ({"revoked": {"at": PAST, "reason": "stolen"}}, "is revoked since 2026-01-01T00:00:00.*(stolen)"),
+    ],
+)
+def test_an_order_by_a_key_that_is_not_valid_now_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, object], problem: str
+) -> None:
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "one.pem"))
+    text = signed(ORDER)
+    (tmp_path / "public.pem").write_bytes(own_public_keys()[0])
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "root.pem"))
+    change_list(tmp_path, "old", tmp_path / "public.pem", {"from": PAST})
+    assert verified(text, tmp_path) == ORDER
+    change_list(tmp_path, "old", None, change)
+    with pytest.raises(
+        DataError, match=f"^the order: key old {problem}.*; start the run with a key that is valid now$"
+    ):
         verified(text, tmp_path)
 
 

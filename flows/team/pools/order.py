@@ -13,13 +13,17 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from evidence.audit.trust import trusted_keys
-from evidence.record.signing import opened, sign
+from evidence.record.signing import opened_as, sign
 from evidence.settings import VENDOR, Form, parsed
-from ground.io import DataError
 
 TYPE = f"application/vnd.{VENDOR}.order+json"
 FAILED = "the order failed ({}): {}"
 """The line by which a machine says the class of an error (flows.tasks) and its message."""
+_WHERE = "the order"
+_REMEDY = (
+    "no key that this machine trusts signed it; commit the public key of whoever starts the run to infra/keys/ "
+    "(docs/audit.md), and update the clone of this machine"
+)
 Outs = list[dict[str, Any]]
 """Outs as the lock has them: path, md5, size."""
 
@@ -51,12 +55,8 @@ def signed(order: Ordered) -> str:
 
 
 def verified(text: str, root: Path) -> Ordered:
-    """The order in an envelope; raises ``DataError`` unless a key that ``root`` trusts signed it."""
+    """The order in an envelope; raises ``DataError`` unless a key signed it that ``root`` trusts now."""
     keys = trusted_keys(root)
-    kind, payload, signers = opened(text.encode(), keys, "the order")
-    if kind != TYPE or not signers or keys.revoked(signers):
-        raise DataError(
-            "the order: no key that this machine trusts signed it; commit the public key of whoever starts the run to "
-            "infra/keys/ (docs/audit.md), and update the clone of this machine"
-        )
-    return parsed(Ordered, payload, "the order")
+    payload, signers = opened_as(TYPE, text.encode(), keys, _WHERE, _REMEDY)
+    keys.require_valid(signers, _WHERE, "start the run with a key that is valid now")
+    return parsed(Ordered, payload, _WHERE)
