@@ -1,4 +1,4 @@
-"""DVC as a subprocess. This is the only module that calls it.
+"""DVC as a subprocess. This is the only module that starts it (``flows.forks`` runs it in forks).
 
 DVC does not forward SIGTERM, so a stage would outlive its ``dvc``. Ending the whole process group ends the stage too.
 """

@@ -12,6 +12,7 @@ import time
 import uuid
 from pathlib import Path
 
+from evidence.dvc.stores import remote_of
 from evidence.record.signing import own_public_keys
 from evidence.remote.publication import absolute as absolute
 from evidence.remote.publication import is_pending as is_pending
@@ -30,7 +31,7 @@ _HEADER = f"# Written by the flow from {REMOTE}; without that variable, the next
 
 
 def configure(root: Path) -> str:
-    """Configure DVC's ``storage`` remote from the environment; returns its address.
+    """Configure DVC's ``storage`` remote from the environment; returns the address of the default remote.
 
     A ``config.local`` without our header was written by hand and is never changed. Raises ``DataError`` if such a file
     conflicts with the environment, or an address contains control characters.
@@ -42,7 +43,8 @@ def configure(root: Path) -> str:
     if not remote or Path(remote) == DEFAULT:
         if ours:
             path.unlink(missing_ok=True)
-        return str(DEFAULT)
+            return str(DEFAULT)
+        return remote_of(root).address_from(root)
     kind = kind_of(remote)
     for name, value in ({REMOTE: remote} | ({kind.variable: kind.endpoint()} if kind else {})).items():
         if not value.isprintable():

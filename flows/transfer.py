@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import configparser
 import io
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from evidence.dvc.history import read_lock
 from evidence.dvc.lock import dvc_lock
-from evidence.dvc.stores import object_key
+from evidence.dvc.stores import cache_of, object_key
 from ground.hashing import md5_of
 from ground.io import DataError, write_bytes, write_text
 from ground.remote import kind_of
@@ -58,8 +59,8 @@ def _config(root: Path) -> configparser.ConfigParser:
         raise DataError(f"{root / '.dvc/config'}: names no remote with a url; restore it with `git checkout`")
     for section in config.sections():
         if (url := config[section].get("url", "")) and "://" not in url:
-            config[section]["url"] = str((root / ".dvc" / url).resolve())
-    config["cache"]["dir"] = str((root / ".dvc" / config["cache"].get("dir", "cache")).resolve())
+            config[section]["url"] = str((root / ".dvc" / os.path.expanduser(url)).resolve())
+    config["cache"]["dir"] = str(cache_of(root).resolve())
     config["core"]["no_scm"] = "true"
     if kind_of(config[_remote(name)]["url"]):
         for key, value in _TIMEOUTS_S.items():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from flows.team.deployment import git as git_commands
 from flows.team.deployment.branch import Clone
 from flows.team.deployment.nightly import _change_params
 from ground.io import DataError, TransientError
@@ -53,6 +54,33 @@ def test_two_runs_and_a_person_keep_their_work(origin: Path, tmp_path: Path) -> 
     assert git(origin, "show", f"{NAME}-2:dvc.lock") == "from b"
     assert git(origin, "log", "-1", "--format=%(trailers:key=Flow-Run,valueonly)", NAME) == "1234"
     assert git(origin, "log", "-1", "--format=%s", NAME) == "Run it"
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        (
+            ["fatal: Unable to create '/clone/.git/index.lock': File exists.", "Another git process", "to continue."],
+            "fatal: Unable to create '/clone/.git/index.lock': File exists.",
+        ),
+        (
+            ["git@host: Permission denied (publickey).", "fatal: Could not read.", "and the repository exists."],
+            "git@host: Permission denied (publickey).",
+        ),
+        (["To /origin", " ! [rejected] main -> main (fetch first)", "error: failed to push"], "! [rejected] main"),
+        (["Cloning", "error: cannot write: No space left on device", "fatal: fetch failed"], "error: cannot write"),
+        (["warning: a", "b"], "b"),
+        ([], "exit code 128"),
+    ],
+)
+def test_the_cause_is_the_error_and_not_the_advice_after_it(lines: list[str], cause: str) -> None:
+    done = subprocess.CompletedProcess([], 128, b"", "\n".join(lines).encode())
+    assert git_commands.cause(done).startswith(cause)
+
+
+def test_a_missing_repository_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"fatal: '?{tmp_path}/no'? does not appear to be a git repository"):
+        git_commands.run(tmp_path, "ls-remote", str(tmp_path / "no"))
 
 
 def test_a_clone_follows_the_branch_and_keeps_ignored_files(origin: Path, tmp_path: Path) -> None:

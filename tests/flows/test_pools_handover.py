@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,16 +11,17 @@ from typing import Any, cast
 from uuid import uuid4
 
 import pytest
-from prefect.client.schemas.objects import FlowRun, Log
+from prefect.client.schemas.objects import FlowRun, Log, StateType
 from prefect.client.schemas.objects import State as RunState
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Cancelled, Completed, Crashed, Failed
+from prefect.states import Cancelled, Completed, Crashed, Failed, Running
 
 from evidence.dvc.history import next_run
 from evidence.dvc.lock import drop
 from evidence.dvc.stores import object_file
 from evidence.remote.made import Order, compare, hand_back, receive
 from flows import storage
+from flows.dvc import Cancelled as Ended
 from flows.dvc import Dvc
 from flows.graph import load_graph
 from flows.places import WorkerLost
@@ -168,6 +170,19 @@ def test_the_threads_that_follow_parts_ask_the_server_of_the_run(
     with temporary_settings({PREFECT_API_URL: "http://team/api"}):
         assert away.run_parts(STAGE, False, print) is None
     assert asked == ["http://team/api"] * 2
+
+
+def test_a_run_that_starts_while_the_flow_ends_is_cancelled(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    away = Away(Dvc(project.root), load_graph(project.root), {STAGE: Needs(pool="gpu")}, "s3://bucket")
+    run, states = FlowRun(id=uuid4(), flow_id=uuid4(), state=Running()), list[RunState[None]]()
+    answers = {"read_flow_run": lambda _: run, "read_logs": lambda *_, **__: []}
+    server = SimpleNamespace(**answers, set_flow_run_state=lambda _, state, **__: states.append(state))
+    monkeypatch.setattr("flows.team.pools.away.get_client", lambda **_: nullcontext(server))
+    monkeypatch.setattr(away.leases, "watch", lambda *_: bool)
+    away.stop()
+    with pytest.raises(Ended, match="the run is ending"):
+        away._follow(STAGE, run, print)
+    assert [state.type for state in states] == [StateType.CANCELLING]
 
 
 def test_results_must_be_where_workers_reach_them(make_project: Callable[[], Project]) -> None:

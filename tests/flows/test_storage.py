@@ -52,7 +52,9 @@ def test_the_environment_decides(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_file_written_by_hand_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = folder / ".dvc/config.local"
     local.write_text("[core]\n    checksum_jobs = 1\n")
-    storage.configure(folder)
+    assert storage.configure(folder) == "here"
+    local.write_text("['remote \"storage\"']\n    url = s3://elsewhere/results\n")
+    assert storage.configure(folder) == "s3://elsewhere/results", "where DVC pushes to"
     assert local.exists()
     monkeypatch.setenv(storage.REMOTE, "s3://bucket")
     with pytest.raises(DataError, match="written by hand"):

@@ -14,8 +14,8 @@ from evidence.dvc.lock import LOCK
 from evidence.remote.published import SENT, remember
 from flows.dvc import Cancelled, Dvc, DvcError
 from flows.storage import REMOTE, configure, describe, preflight
-from flows.transfer import FOLDER
-from ground.io import DataError, TransientError
+from flows.transfer import FOLDER, prepare
+from ground.io import DataError, TransientError, write_text
 from ground.remote import ENDPOINT
 from tests.flows.conftest import Project
 from tests.flows.watch import soon
@@ -100,6 +100,23 @@ def test_a_file_that_only_git_and_the_workspace_hold_is_sent(
     (finished.root / ".dvc/cache/files/md5" / md5[:2] / md5[2:]).unlink(missing_ok=True)
     Dvc(finished.root).push("square@even")
     assert md5_file(tmp_path / "other/files/md5" / md5[:2] / md5[2:]) == md5
+
+
+@pytest.mark.parametrize("form", ["{0}/cache", "~/cache"])
+def test_the_push_reads_the_cache_of_the_user_s_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("DVC_GLOBAL_CONFIG_DIR", str(tmp_path / "global"))
+    for file, text in {
+        "global/config": f"[cache]\n    dir = {form.format(tmp_path)}\n",
+        "project/.dvc/config": "[core]\n    remote = far\n['remote \"far\"']\n    url = ~/far\n",
+        "project/dvc.lock": "schema: '2.0'\nstages: {}\n",
+    }.items():
+        write_text(tmp_path / file, text)
+    config = (prepare(tmp_path / "project", []) / ".dvc/config").read_text()
+    assert f"dir = {tmp_path}/cache\n" in config
+    assert f"url = {tmp_path}/far\n" in config
 
 
 def test_outputs_that_are_nowhere_are_an_error(

@@ -2,7 +2,7 @@
 
 ``dvc gc --all-commits`` knows neither what runs published nor how old an object is, and it loads the pipeline of every
 commit (more than three minutes for 680 commits). So this flow reads the names from git and from the remote. It
-deletes objects, entries of the run cache and old parts of stages, never evidence, journals or checkpoints.
+deletes objects, entries of the run cache, and old parts and leases of stages, never evidence, journals or checkpoints.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from ground.io import DataError
 
+_ERROR = re.compile(r"(fatal|error|ssh|\S+@\S+): ", re.I)  # the lines after it advise
+
 
 def run(folder: Path, *arguments: str, given: bytes = b"") -> bytes:
     """The output of a command that reads ``given``; raises ``DataError`` with the cause if it fails."""
@@ -30,10 +32,11 @@ def tried(folder: Path, *arguments: str, given: bytes = b"") -> subprocess.Compl
 
 
 def cause(done: subprocess.CompletedProcess[bytes]) -> str:
-    """The line of git's messages with the cause: about a refused branch or a full disk, otherwise the last line."""
+    """The line of git's messages about a refused branch or a full disk; otherwise the first error, or the last line."""
     lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
     refused = [line for line in lines if line.startswith("! ") or os.strerror(errno.ENOSPC) in line]
-    return without_user((refused or lines or [f"exit code {done.returncode}"])[-1])
+    errors = [line for line in lines if _ERROR.match(line)][:1]
+    return without_user((refused or errors or lines or [f"exit code {done.returncode}"])[-1])
 
 
 def without_user(message: str) -> str:

@@ -55,6 +55,7 @@ _POLL_S, _LOGS = 1.0, 200
 _LOGGER = "prefect.flow_runs"
 """The logger of a flow; Prefect's workers and pull steps have others."""
 _TRACEBACK = "\nTraceback (most recent call last)"
+_ENDED = "the run that waits for it was ended"
 _WAITING = (StateType.SCHEDULED, StateType.PENDING)
 
 
@@ -82,10 +83,10 @@ class Away(Places):
         return self.needs[name].retries
 
     def check(self, stages: Collection[str]) -> None:
-        """Check what workers need, before any stage starts; the deployment of each pool must exist.
+        """Check what workers need, before any stage starts; each pool must have a deployment or a launcher.
 
-        Raises ``DataError`` if code is not committed and pushed, results stay in this folder, or a pool has no
-        deployment.
+        Raises ``DataError`` if code is not committed and pushed, results stay in this folder, or a pool has neither a
+        deployment nor an installed launcher.
         """
         names = [name for name in self.graph.ordered() if name in stages and not self.needs[name].is_here]
         if not names:
@@ -170,7 +171,7 @@ class Away(Places):
         for run in sorted(self._running):
             # Without the server, there is nothing to cancel there.
             with contextlib.suppress(httpx.TransportError), get_client(sync_client=True) as client:
-                _cancel(client, run, "the run that waits for it was ended")
+                _cancel(client, run, _ENDED)
 
     def _prepare(self, name: str, force: bool, on_line: OnLine) -> State | None:
         """Restore the stage if the cache or the remote has its result, otherwise send what workers read."""
@@ -262,6 +263,8 @@ class Away(Places):
                             f"worker start --pool {pool}`"
                         )
                     if self._stopping.wait(_POLL_S):
+                        with contextlib.suppress(httpx.TransportError):
+                            _cancel(client, run.id, _ENDED)  # ``stop`` may have come before this run was known
                         raise Cancelled("the run is ending")
                 if run.state.type is not StateType.COMPLETED:
                     time.sleep(_POLL_S)  # the last lines of a failed run arrive a moment after its state
