@@ -1,7 +1,7 @@
 """The keys that an audit trusts: files of public keys, and a signed list that says when each of its keys is valid.
 
 The list is a DSSE envelope, ``keys.json`` in the folder of trusted keys. A root key signs it: one that the auditor
-names, or one that git holds in the same folder. A key of the list cannot sign it.
+names with ``--root-key`` or, without that option, any trusted key that the list does not have.
 """
 
 from __future__ import annotations
@@ -241,8 +241,8 @@ def _trusted_files(workspace: Workspace) -> Iterator[tuple[Path, str]]:
 
 def planted_keys(workspace: Workspace) -> Iterator[Finding]:
     """The trusted keys and the settings that git does not hold: they decide what a check trusts and reads."""
-    if (workspace.root / FILE).exists() and not workspace.is_committed(FILE.as_posix()):
-        yield Finding(FILE.as_posix(), "has changes that git does not hold; commit them, or restore it from git")
+    if not workspace.is_committed(FILE.as_posix()):
+        yield Finding(FILE.as_posix(), "is not the file that git holds; commit it, or restore it from git")
     if not workspace.is_committed(LIST.as_posix()):
         yield Finding(LIST.as_posix(), "is not the list of keys that git holds; commit it, or restore it from git")
     for _, name in _trusted_files(workspace):

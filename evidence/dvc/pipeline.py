@@ -1,6 +1,7 @@
 """The stage graph of dvc.yaml, with ``matrix`` and ``foreach`` expanded under DVC's names, read without DVC.
 
-As in DVC, a matrix axis can refer to a list in params.yaml (``${runs}``) and a path to a value (``${download.world}``).
+As in DVC, a matrix axis and a ``foreach`` can refer to a list in params.yaml (``${runs}``), and a path to a value
+(``${download.world}``).
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -67,7 +68,11 @@ def read_pipeline(root: Path = Path("."), file: Path = MAIN) -> dict[str, Stage]
     content = read_yaml(root / file)
     expander = _Expander(root, file, "vars" in content)
     bodies = content.get("stages") or {}
-    return {stage.name: stage for name, body in bodies.items() for stage in expander.stages(name, body)}
+    try:
+        return {stage.name: stage for name, body in bodies.items() for stage in expander.stages(name, body)}
+    except (AttributeError, LookupError, TypeError) as error:
+        message = f"a stage does not have the form that DVC expects ({error!r}); `dvc status` names the place"
+        raise DataError(f"{file}: {message}") from error
 
 
 def value_at(content: Any, key: str, default: Any = None) -> Any:
@@ -98,22 +103,22 @@ class _Expander:
         self._params = read_yaml(path) if path.exists() else {}
 
     def stages(self, name: str, body: Mapping[str, Any]) -> Iterator[Stage]:
-        pairs: list[tuple[str, Any]]
+        pairs: Iterable[tuple[Any, Any]]
         if "matrix" in body:
             axes = {axis: self._axis(values) for axis, values in body["matrix"].items()}
             items = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
             pairs = [("-".join(_label(axes, *entry) for entry in item.items()), item) for item in items]
         elif "foreach" in body:
             given, body = body["foreach"], body["do"]
-            pairs = list(given.items()) if isinstance(given, dict) else [(_text(item), item) for item in given]
+            pairs = given.items() if isinstance(given, dict) else _keyed(self._axis(given))
         else:
             yield self._stage(name, body, {})
             return
         for key, item in pairs:
-            yield self._stage(f"{name}@{key}", body, {"item": item, "key": key})
+            yield self._stage(f"{name}@{_text(key)}", body, {"item": item, "key": key})
 
     def _axis(self, values: Any) -> list[Any]:
-        """The values of a matrix axis; values of params.yaml must be plain words, as they enter commands and paths."""
+        """The values of an axis or ``foreach``: from params.yaml plain words only, as they enter commands and paths."""
         if not isinstance(values, str):
             return list(values)
         key = match[1] if (match := _ITEM.fullmatch(values)) else values
@@ -164,6 +169,12 @@ class _Expander:
             for path, facts in entry.items() if isinstance(entry, dict) else ():
                 facts = facts if isinstance(facts, dict) else {}
                 yield from (f"`{k}: {str(v).lower()}` for {path}" for k, v in _KEEPING.items() if facts.get(k) is v)
+
+
+def _keyed(values: list[Any]) -> list[tuple[Any, Any]]:
+    """The values of a ``foreach`` with their keys: themselves or, as in DVC, numbers if one of them is no scalar."""
+    are_numbered = any(isinstance(each, (dict, list)) for each in values)
+    return [(number if are_numbered else value, value) for number, value in enumerate(values)]
 
 
 def _label(axes: Mapping[str, list[Any]], axis: str, value: Any) -> str:

@@ -38,10 +38,10 @@ _DVC, _PYTHON, _PYTORCH = "https://dvc.org/", "https://www.python.org/", "https:
 def crate(lineage: Lineage, base: str = "") -> Entity:
     """The content of ``ro-crate-metadata.json`` for the project folder as a JSON value.
 
-    ``base`` is the address under which the folder is published, with a ``/`` at its end. The profile recommends an
+    ``base`` is the address under which the folder is published. The profile recommends an
     absolute identifier of the workflow, which a folder on a disk cannot give.
     """
-    return _Crate(lineage, base + MAIN.as_posix()).document()
+    return _Crate(lineage, f"{base.rstrip('/')}/{MAIN.as_posix()}" if base else MAIN.as_posix()).document()
 
 
 class _Crate(Entities):

@@ -66,7 +66,7 @@ def describe_environment() -> dict[str, Any]:
         "cpu": _cpu("model name"),
         "cpu_flags": " ".join(sorted((_cpu("flags") or "").split())) or None,
         "cpus": os.cpu_count(),
-        "cpus_usable": len(os.sched_getaffinity(0)),
+        "cpus_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "torch": _torch(),
         "cuda": _cuda(),
         "variables": {name: _value(os.environ[name]) for name in sorted(os.environ) if _is_kept(name)},
@@ -116,8 +116,8 @@ def _distributions() -> dict[str, tuple[str, Path]]:
 
 def peak_rss_bytes() -> int:
     """Peak resident memory of this process or of its largest finished child, whichever is larger."""
-    kib = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return kib * 1024
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return peak if sys.platform == "darwin" else peak * 1024  # KiB elsewhere
 
 
 def describe_commit(paths: Sequence[str]) -> dict[str, Any]:
@@ -154,13 +154,12 @@ def git(*words: str, root: Path = Path(".")) -> str | None:
             [*git_in(root.absolute()), *words[:1], *(_NO_PROGRAMS if words[0] in _DIFFERS else ()), *words[1:]],
             env=os.environ | GIT_ALONE,
             capture_output=True,
-            encoding="utf-8",
-            errors="surrogateescape",
             check=False,
         )
     except FileNotFoundError:
         return None
-    return result.stdout if result.returncode == 0 else None
+    # Bytes, because a text stream changes the ends of lines, which a patch must keep.
+    return result.stdout.decode("utf-8", "surrogateescape") if result.returncode == 0 else None
 
 
 @cache

@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -42,7 +41,7 @@ from evidence.record.signing import sign
 from evidence.record.statement import HEAD, PAYLOAD_TYPE, statement_of
 from evidence.settings import PREFIX, SETTINGS, STATE
 from ground.hashing import digest_path
-from ground.io import DataError, TransientError, sha256_file, sha256_of
+from ground.io import DataError, TransientError, sha256_file, sha256_of, text_digest
 from ground.recording import NOTES, note
 from ground.settings import read_yaml
 
@@ -167,7 +166,7 @@ def _params(stage: Stage) -> dict[str, Any]:
 
 
 RUNNING = STATE / "running"
-"""The locks, one file per command. A file stays: its holder may have just opened it."""
+"""The locks, one file per command, named by its sha256. A file stays: its holder may have just opened it."""
 
 
 @contextmanager
@@ -176,7 +175,7 @@ def only_one(cmd: str) -> Iterator[None]:
 
     On a file system without locks the block runs without one.
     """
-    path = RUNNING / f"{re.sub(r'[^A-Za-z0-9@._-]+', '-', cmd)}.lock"
+    path = RUNNING / f"{text_digest(cmd)}.lock"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+", encoding="utf-8") as handle:
         try:

@@ -197,7 +197,9 @@ class _Checker:
         self.changed = [finding for mirrored in refreshed for finding in mirrored.findings]
         present = [store for store in self.stores if store.here(root).is_dir()]
         self.objects = [
-            Objects(store, root, self.workspace.read) for store in self.stores if store in near or store in present
+            Objects(store, root, self.workspace.read)
+            for store in self.stores
+            if store in near or store in present or self.opened
         ]
         self.published = [Published(root, each, keys) for each in self.objects if each.store.name != "cache"]
         kind = {"no": "evidence of remote {}", "quick": "remote {} (listing)", "full": "remote {}"}[remote]

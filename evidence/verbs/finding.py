@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from evidence.audit.records import signers_of
-from evidence.audit.trust import Keys, RefusedKeyError, trusted_keys
+from evidence.audit.trust import Keys, trusted_keys
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.pipeline import leaves
@@ -48,14 +48,14 @@ def find(text: str, root: Path) -> dict[str, Any]:
     ``KEY=VALUE``. Raises ``DataError`` if it is none of them.
     """
     path = Path(text)
-    if not path.exists() and (fact := _FACT.fullmatch(text)):
-        return {"digests": [], "places": list(_with_fact(fact[1], fact[2], root))}
     if path.exists():
         digest = digest_path(path)
         wanted = {digest.md5, digest.sha256}
         tracked = list(_in_git(path, root)) if path.is_file() else []
     elif _PREFIX.fullmatch(text):
         wanted, tracked = {text}, []
+    elif fact := _FACT.fullmatch(text):
+        return {"digests": [], "places": list(_with_fact(fact[1], fact[2], root))}
     else:
         raise DataError(
             f"{text}: no such file, not the beginning of a digest (at least 6 of 0-9 and a-f), and not KEY=VALUE"
@@ -102,10 +102,11 @@ def _facts(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _signatures(record: Record, keys: Keys) -> Iterator[tuple[str, str]]:
-    """The keys that signed a record, and whether they are trusted and their signature is valid."""
+    """The keys that a statement about a record names, and whether they are trusted and its signature is valid."""
     if (path := record.path.with_suffix(SIGNED)).is_file():
-        named, valid = keys_named(path.read_bytes(), path.name), list[str]()
-        with suppress(RefusedKeyError):
+        named, valid = list[str](), list[str]()
+        with suppress(DataError):  # ``check`` names what is wrong with it
+            named = keys_named(path.read_bytes(), path.name)
             valid = signers_of(record, keys)
         yield from (("signed.key" if key in valid else "untrusted.signed.key", key) for key in named)
 

@@ -12,6 +12,7 @@ from evidence.audit.records import records_of
 from evidence.dvc import history
 from evidence.dvc.history import Locked
 from evidence.dvc.stores import listing_of
+from evidence.record.environment import git
 from evidence.record.identity import is_code
 from evidence.record.ledger import RECORDS
 from evidence.record.reading import Record, attesting, read_record, record_folders
@@ -100,7 +101,8 @@ def view(text: str, root: Path, revision: str | None = None) -> Any:
         return _stage(stage, records_of(root, stage.name))
     if stage := files.maker(target.name):
         return _out(target.name, stage, files)
-    return {"path": target.name, "tracked by": "git", "bytes": len(files.read(target.name))}
+    size, is_tracked = len(files.read(target.name)), target.revision or git("ls-files", "--", target.name, root=root)
+    return {"path": target.name, "tracked by": "git" if is_tracked else None, "bytes": size}
 
 
 def record_named(text: str, root: Path) -> Record | None:
@@ -119,9 +121,8 @@ def record_named(text: str, root: Path) -> Record | None:
         return None
     record = read_record(found[0], root)
     if not record.is_intact:
-        raise DataError(
-            f"{found[0].relative_to(root)}: {record.problem or 'was edited'}; run `{SETTINGS.command} check`"
-        )
+        problem = record.problem or f"{record.path.parent.name}/{record.path.name}: was edited"
+        raise DataError(f"{problem}; run `{SETTINGS.command} check`")
     return record
 
 

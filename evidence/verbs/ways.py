@@ -216,7 +216,7 @@ def lines_of(figures: list[Figure]) -> list[str]:
 
 def _line(place: dict[str, Any]) -> str:
     value = f"  {_short(place['value'])}" if "value" in place else ""
-    origin = f"  (md5 {place['md5']}, made by {place['stage']})" if place["stage"] else "  (tracked by git)"
+    origin = f"  (md5 {place['md5']}, made by {place['stage']})" if place["stage"] else "  (made by no stage)"
     return f"{place['place']}{value}{origin}"
 
 

@@ -154,6 +154,14 @@ def test_a_clone_without_outs_has_one_line_for_all_of_them(project: Path, monkey
     assert json.loads(command(project, monkeypatch, "--json").output)["verdict"] == "UNREADABLE"
 
 
+def test_settings_that_git_holds_cannot_be_deleted(project: Path) -> None:
+    """Without them, records and keys are read in the default places."""
+    (project / "evidence.toml").unlink()
+    assert [(each.where, each.message) for each in check(None, project).errors] == [
+        ("evidence.toml", "is not the file that git holds; commit it, or restore it from git")
+    ]
+
+
 def test_only_the_ancestors_of_the_path_are_checked(project: Path) -> None:
     (project / "models/plain/weights.txt").write_text("worse weights")
     assert errors(project, "models/full") == []

@@ -91,11 +91,11 @@ def test_an_output_in_git_that_differs_is_named_and_applied(project: Path, tmp_p
     replace(project / "dvc.yaml", old, new)
     replace(project / ".gitignore", "/metrics\n", "")
     (project / figures).write_text('{"loss": 1}')
-    (project / "notes.txt").write_text("before\n")
+    (project / "notes.txt").write_bytes(b"before\r\n")
     for words in (["add", "-A"], ["commit", "-qm", "run on another processor"]):
         subprocess.run([*GIT, *words], cwd=project, check=True)
     (project / figures).write_bytes(made)
-    (project / "notes.txt").write_text("after\n")
+    (project / "notes.txt").write_bytes(b"after\r\n")
     remote, clone = tmp_path / "remote", tmp_path / "clone"
     shutil.copytree(project / ".dvc/cache", remote)
     storage.publish(project, str(remote))
@@ -108,7 +108,7 @@ def test_an_output_in_git_that_differs_is_named_and_applied(project: Path, tmp_p
     for _ in range(2):
         restored = restore.pull(clone, apply=True)
         assert (restored.differs, restored.patched) == ([], [])
-        assert ((clone / figures).read_bytes(), (clone / "notes.txt").read_text()) == (made, "after\n")
+        assert ((clone / figures).read_bytes(), (clone / "notes.txt").read_bytes()) == (made, b"after\r\n")
     assert (check(None, clone).errors, check(None, clone).verdict) == ([], "SOUND")
     (clone / "notes.txt").write_text("mine\n")
     with pytest.raises(DataError, match=r"does not fit notes\.txt here"):

@@ -10,9 +10,10 @@ import pytest
 
 from evidence.dvc.stores import EVIDENCE, stores
 from evidence.remote.mirror import fetch
+from evidence.remote.published import SEEN, remember
 from evidence.verbs.check import check
 from flows import storage
-from ground.io import DataError
+from ground.io import DataError, sha256_of
 from ground.remote import open_store
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
 
@@ -80,3 +81,15 @@ def test_a_log_that_was_cut_is_not_fetched_again(bucket: Path) -> None:
     with pytest.raises(DataError, match="the log was cut or edited"):
         fetch(bucket)
     assert len(list((bucket / EVIDENCE).rglob("log/*.json"))) == 1
+
+
+def test_a_log_that_was_deleted_before_anyone_fetched_it_is_missed(bucket: Path) -> None:
+    store = open_store(f"{address_of(bucket)}/pathfinder")
+    (key,) = store.keys("log/")
+    remember(bucket, SEEN, address_of(bucket), {"number": 1, "entry": sha256_of(store.read(key))})
+    gone = "entry 1 is not the one that this machine has seen"
+    assert gone not in str(check(None, bucket, remote="quick").errors)
+    shutil.rmtree(bucket / EVIDENCE)
+    for key in store.keys(""):
+        store.delete(key)
+    assert gone in str(check(None, bucket, remote="quick").errors)

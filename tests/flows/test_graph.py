@@ -30,6 +30,9 @@ stages:
   listed:
     foreach: [true, 7]
     do: {cmd: "make ${item}", deps: [a/b/one.txt], outs: ["listed_${item}.txt"]}
+  numbered:
+    foreach: [{name: y}, {name: z}]
+    do: {cmd: make, deps: [a/b/one.txt], outs: ["numbered_${item.name}.txt"]}
 """
 
 

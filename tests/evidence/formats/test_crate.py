@@ -104,7 +104,8 @@ def test_files_have_the_digests_of_the_bytes(study: Path, lineage: Lineage) -> N
 
 
 def test_the_record_and_its_signed_statement_belong_to_the_crate(lineage: Lineage) -> None:
-    graph = {each["@id"]: each for each in crate(lineage)["@graph"]}
+    graph = {each["@id"]: each for each in crate(lineage, "https://example.org/p")["@graph"]}
+    assert "https://example.org/p/dvc.yaml" in graph
     for run in lineage.runs:
         assert run.statement is not None
         for file in (run.file, run.statement):

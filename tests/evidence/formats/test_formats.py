@@ -105,6 +105,8 @@ def test_the_public_library_writes_the_same_openlineage_events(lineage: Lineage)
     found = list(events(lineage))
     assert [event["eventTime"] for event in found] == sorted(event["eventTime"] for event in found)
     assert len(found) == 2 * len(lineage.runs)
+    kinds = {run.name: [each["eventType"] for each in found if each["job"]["name"] == run.name] for run in lineage.runs}
+    assert {*map(tuple, kinds.values())} == {("START", "COMPLETE")}, "although a run may start and end in one second"
     for event in found:
         own = event["run"]["facets"].pop("pathfinder_record")
         run = next(run for run in lineage.runs if run.name == event["job"]["name"])

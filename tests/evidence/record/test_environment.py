@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from importlib import metadata
@@ -18,6 +19,7 @@ from evidence.record.environment import (
     describe_tree,
     image_of,
     installed_packages,
+    peak_rss_bytes,
 )
 
 
@@ -93,3 +95,11 @@ def test_outside_a_repository_nothing_is_known(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert describe_commit(["."]) == {"commit": None, "dirty": None, "changed": None}
     assert set(describe_tree().values()) == {None}
+
+
+def test_macos_counts_no_usable_processors_and_measures_memory_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = peak_rss_bytes()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert describe_environment()["cpus_usable"] == os.cpu_count()
+    assert peak_rss_bytes() < before / 100

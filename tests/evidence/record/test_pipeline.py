@@ -23,6 +23,7 @@ def test_expansion_fills_commands_and_paths(tmp_path: Path) -> None:
     assert stages["each@left"].deps == ("two.txt",)
     assert stages["each@right"].metrics == ("m_right.json",)
     assert stages["listed@true"].outs == ("listed_true.txt",)
+    assert stages["numbered@0"].outs == ("numbered_y.txt",)
 
 
 def test_a_path_may_come_from_the_parameters_and_a_command_may_not(tmp_path: Path) -> None:
@@ -46,8 +47,11 @@ def test_unknown_interpolation_is_named(tmp_path: Path) -> None:
 def test_an_axis_takes_only_a_list_of_plain_names(tmp_path: Path, params: str | None, message: str) -> None:
     if params is not None:
         (tmp_path / "params.yaml").write_text(params)
-    with pytest.raises(DataError, match=message):
-        stages_of(tmp_path, "stages: {a: {matrix: {run: '${runs}'}, cmd: 'x ${item.run}'}}")
+    for stage in ("matrix: {run: '${runs}'}, cmd: 'x ${item.run}'", "foreach: '${runs}', do: {cmd: 'x ${item}'}"):
+        with pytest.raises(DataError, match=message):
+            stages_of(tmp_path, f"stages: {{a: {{{stage}}}}}")
+    (tmp_path / "params.yaml").write_text("runs: [full]\n")
+    assert stages_of(tmp_path, f"stages: {{a: {{{stage}}}}}")["a@full"].cmd == "x full"
 
 
 @pytest.mark.parametrize(("text", "message"), [("a: [", "not valid YAML"), ("[]", "expected a mapping")])
@@ -62,3 +66,9 @@ def test_dotted_keys() -> None:
     assert value_at(content, "a.c") == [1]
     assert value_at(content, "a.b", 5) is None
     assert [value_at(content, key, 5) for key in ("a.d", "a.c.d", "b")] == [5, 5, 5]
+
+
+@pytest.mark.parametrize("stage", ["{outs: [a]}", "[a]", "{foreach: [1], cmd: a}", "{cmd: 7}", "{cmd: a, deps: 3}"])
+def test_a_stage_of_another_form_is_one_error(tmp_path: Path, stage: str) -> None:
+    with pytest.raises(DataError, match=r"^dvc\.yaml: a stage does not have the form .*`dvc status` names the place$"):
+        stages_of(tmp_path, f"stages: {{a: {stage}}}")

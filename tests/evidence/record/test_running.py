@@ -60,7 +60,7 @@ def test_one_of_eight_proceeds_and_the_others_name_it(
 def test_other_commands_and_folders_have_locks_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with only_one(CMD):
-        with only_one("python -m stages.label --part 1/3"), only_one("python -m stages.label --part 2/3"):
+        with only_one("make a b"), only_one("make a-b"), only_one(f"make {'a' * 300}"):
             pass
         with pytest.raises(TransientError, match=f"PID {os.getpid()}, since "), only_one(CMD):
             pass

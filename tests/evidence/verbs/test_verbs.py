@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from evidence.__main__ import app
 from evidence.dvc.stores import EVIDENCE
+from evidence.record.ledger import SIGNED
 from evidence.record.reading import PUBLISHED, known_records, read_records
 from evidence.record.signing import KEY_FILE, own_key, public_pem
 from evidence.verbs.every_commit import check_all_commits
@@ -67,7 +68,7 @@ def test_a_stage_an_out_a_file_in_it_a_record_and_a_value_can_be_viewed(twice: P
     assert view(record.digest[:10], twice)["params"] == record.content["params"]
     assert view("metrics/train/full.json@HEAD~2#/loss", twice) == 0.5
     assert view("artifacts/raw/corpus", twice)["read by"] == ["train@full", "train@plain"]
-    assert view("params.yaml", twice)["tracked by"] == "git"
+    assert view("params.yaml", twice)["tracked by"] == view("params.yaml@HEAD~2", twice)["tracked by"] == "git"
 
 
 @pytest.mark.parametrize(
@@ -84,6 +85,26 @@ def test_a_digest_that_begins_several_records_is_refused(project: Path) -> None:
     shutil.copyfile(record.path, record.path.with_name(f"{record.digest[:20]}{'0' * 44}.json"))
     with pytest.raises(DataError, match="2 records begin with it"):
         view(record.digest[:12], project)
+
+
+def test_a_damaged_record_of_a_remote_is_named_by_the_view_and_is_no_obstacle_to_find(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (record,) = read_records(project, "train@full")
+    monkeypatch.chdir(project)
+    with (project / ".dvc/config").open("a") as config:
+        config.write(f"['remote \"near\"']\n    url = {tmp_path}/near\n")
+    remote = tmp_path / "near" / PUBLISHED / "train@full"
+    remote.mkdir(parents=True)
+    (remote / f"{'0' * 64}.json").write_text("{}")
+    (remote / f"{'1' * 64}.json").write_bytes(record.path.read_bytes())
+    record.path.with_suffix(SIGNED).write_text("{}")
+    (project / "notes.txt").write_text("mine\n")
+    assert view("notes.txt", Path()) == {"path": "notes.txt", "tracked by": None, "bytes": 5}
+    for digest, problem in (("0" * 8, f"{'0' * 64}.json: "), ("1" * 8, f"train@full/{'1' * 64}.json: was edited; run")):
+        with pytest.raises(DataError, match=f"^{problem}"):
+            view(digest, Path())
+    assert {place["stage"] for place in find("host=*", Path())["places"]} >= {"train@full", "train@plain"}
 
 
 def kinds(found: dict[str, Any]) -> set[tuple[str, str, str]]:
