@@ -10,9 +10,12 @@ import json
 import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from lzma import LZMAError
 from pathlib import Path
 
+from evidence.audit.findings import listed
 from evidence.dvc.history import MAIN_LOCK, Locked, overlap, read_stages, stages_in
 from evidence.dvc.pipeline import read_pipeline
 from evidence.record.environment import git
@@ -89,7 +92,7 @@ def explain(root: Path, keep: bool = False) -> Iterator[str]:
     if found.other_bytes:
         yield (
             f"{stages[1]} of {found.stages} gave different bytes from the committed run's for the same inputs, first "
-            f"{_names(found.origins)}; docs/audit.md says on which processors bytes are equal"
+            f"{listed(found.origins, _NAMED)}; docs/audit.md says on which processors bytes are equal"
         )
         yield from agreement(root)
     if keep:
@@ -111,16 +114,15 @@ def summary_files(root: Path) -> list[str]:
     return sorted({path for stage in read_pipeline(root).values() for path in stage.metrics})
 
 
-def _names(names: list[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
-
-
 def earlier_seconds(root: Path, profile: str, names: Iterable[str]) -> dict[str, float]:
-    """The seconds of each stage in its newest record here or, if no stage has one, in the committed evidence."""
+    """The seconds of each stage in its newest record here or, if no stage has one, in the committed evidence.
+
+    They serve an estimate, so a damaged archive has none.
+    """
     newest = {name: records[0].content for name in names if (records := read_records(root, name))}
     bundle = root / EVIDENCE / f"{profile}.tar.xz"
     if not newest and bundle.is_file():
-        with tarfile.open(bundle) as archive:
+        with suppress(tarfile.TarError, LZMAError, EOFError), tarfile.open(bundle) as archive:
             texts = [archive.extractfile(one) for one in archive if _OF_STAGE.fullmatch(one.name)]
             newest = {content["stage"]: content for content in map(json.load, filter(None, texts))}
     return {name: float(content["times"]["seconds"]) for name, content in newest.items() if "times" in content}

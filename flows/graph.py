@@ -8,7 +8,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from evidence.dvc.history import overlap, reached
+from evidence.dvc.history import overlap, reached, read_pointer
 from evidence.dvc.pipeline import Stage, read_pipeline
 from evidence.record.identity import is_code
 from ground.io import DataError
@@ -126,9 +126,9 @@ def out_of_date(graph: Graph, status: Mapping[str, Any]) -> set[str]:
 
 
 def missing_data(root: Path) -> list[str]:
-    """The ``.dvc`` files of ``root`` whose content is not in the workspace."""
+    """The ``.dvc`` files of ``root`` whose content is not in the workspace; raises as ``read_pointer``."""
     pointers = [path for path in sorted(root.glob("*.dvc")) if path.is_file()]
-    return [p.name for p in pointers if any(not (root / out["path"]).exists() for out in read_yaml(p).get("outs", ()))]
+    return [each.name for each in pointers if any(not (root / out).exists() for out in read_pointer(root, each).outs)]
 
 
 def missing_outs(root: Path, graph: Graph, names: Iterable[str]) -> list[str]:

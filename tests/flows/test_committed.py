@@ -199,6 +199,10 @@ def test_the_times_of_stages_come_from_their_records_or_the_committed_evidence(t
     found = committed.earlier_seconds(tmp_path, "quickstart", ["label"])
     assert found.keys() == read_pipeline(ROOT).keys()
     assert min(found.values()) > 0.1
+    content = shipped.read_bytes()
+    for damaged in (b"", b"no archive", content[: len(content) // 2], content[:9999] + bytes(9) + content[10008:]):
+        (tmp_path / "docs/evidence/damaged.tar.xz").write_bytes(damaged)
+        assert committed.earlier_seconds(tmp_path, "damaged", ["label"]) == {}
     with tarfile.open(shipped) as archive:
         name = next(name for name in archive.getnames() if re.fullmatch(r"records/label/\w+\.json", name))
         record = archive.extractfile(name)

@@ -43,7 +43,7 @@ def test_reasons_name_code_inputs_parameters_and_outputs(tmp_path: Path) -> None
 
 def test_missing_content_of_dvc_files(tmp_path: Path) -> None:
     (tmp_path / ".dvc").mkdir()
-    (tmp_path / "data.dvc").write_text("outs:\n- {path: data, md5: x}\n")
+    (tmp_path / "data.dvc").write_text(f"wdir: in\nouts:\n- {{path: data, md5: {'a' * 32}}}\n")
     assert missing_data(tmp_path) == ["data.dvc"]
-    (tmp_path / "data").mkdir()
+    (tmp_path / "in/data").mkdir(parents=True)
     assert missing_data(tmp_path) == []

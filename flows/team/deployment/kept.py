@@ -6,7 +6,6 @@ not know keeps too much, not too little.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,7 @@ from evidence.dvc.history import MAIN_LOCK, pointers
 from evidence.dvc.pipeline import PIPELINES
 from evidence.dvc.stores import FOLDER, object_key, parse_listing
 from flows.team.deployment import git
+from ground.hashing import digest_chunks
 from ground.io import DataError
 from ground.remote import READERS, Store
 
@@ -71,7 +71,7 @@ def with_files(named: Iterable[str], stores: Iterable[Store]) -> set[str]:
         have = set(store.keys("files/md5/"))
         folders = sorted(md5 for md5 in kept if md5.endswith(".dir") and object_key(md5) in have)
         for md5, content in zip(folders, _read(store, map(object_key, folders)), strict=True):
-            if hashlib.md5(content, usedforsecurity=False).hexdigest() != md5.removesuffix(".dir"):
+            if digest_chunks([content]).md5 != md5.removesuffix(".dir"):
                 raise DataError(
                     f"{store.url}/{object_key(md5)}: was edited, so the files of this folder are unknown and nothing "
                     "is deleted; `pathfinder lineage check --remote` says what it is"

@@ -28,7 +28,7 @@ from flows.team.deployment.mirror import Mirror
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output
 from ground.hashing import digest_chunks
-from ground.io import DataError, PathfinderError
+from ground.io import DataError, PathfinderError, sha256_of
 from ground.remote import Store
 from pathfinder.core.params import PARAMS_FILE
 
@@ -109,7 +109,7 @@ def refusals(
     if lock is None:
         yield f"it has no {MAIN_LOCK}"
         return
-    digest = digest_chunks([lock]).sha256
+    digest = sha256_of(lock)
     if f"{FOLDER}/locks/{digest}.lock" not in store.keys(f"{FOLDER}/locks/{digest}"):
         yield f"{store.url} has no published run with its {MAIN_LOCK}"
     yield from _gates(stages_in(lock.decode(), MAIN_LOCK), store)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from evidence.audit.findings import listed
 from evidence.dvc.history import overlap
 from evidence.dvc.pipeline import MAIN
 from evidence.record.environment import changed_files, git
@@ -33,9 +34,8 @@ def committed(root: Path, graph: Graph, stages: Iterable[str]) -> str:
         if (path.endswith(".dvc") or _is_in(path, read)) and not _is_in(path, outs)  # git may have metrics too
     ]
     if changed:
-        more = f" and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
         raise DataError(
-            f"{', '.join(changed[:_NAMED])}{more}: not committed; stages on other machines run committed code: commit "
+            f"{listed(changed, _NAMED)}: not committed; stages on other machines run committed code: commit "
             f"and push, or set `pool: here` in {FILE}"
         )
     if not _is_pushed(root, head):
