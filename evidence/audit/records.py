@@ -247,8 +247,8 @@ def _received(record: Record, keys: Keys) -> str | None:
         return None
     kind, payload, signers = opened(path.read_bytes(), keys, path.name)
     receipt = parse_json(payload, path.name)
-    is_own = signers and kind == RECEIPT_TYPE and receipt.get("record") == record.digest
-    return str(receipt.get(HEAD)) if is_own else None
+    is_receipt = signers and kind == RECEIPT_TYPE and isinstance(receipt, dict)
+    return str(receipt.get(HEAD)) if is_receipt and receipt.get("record") == record.digest else None
 
 
 def _verify_model(record: Record, expected: str, keys: Keys) -> None:

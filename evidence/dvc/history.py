@@ -104,7 +104,7 @@ class Locked:
 
 
 def read_lock(root: Path) -> dict[str, Locked]:
-    """The stages of both dvc.lock files and the ``.dvc`` files of ``root``, by name.
+    """The stages of the dvc.lock of every pipeline and of the ``.dvc`` files of ``root``, by name.
 
     Raises ``DataError`` if the main dvc.lock does not exist, or a file is not valid YAML or has a different form.
     """
@@ -187,7 +187,7 @@ def _origins(root: Path, shipped: Locked, stages: dict[str, Locked]) -> dict[str
 def next_run(root: Path, stage: Stage) -> Locked:
     """A stage of dvc.yaml as the lock would state it after a run with the inputs in ``root``, with "" as md5 of outs.
 
-    Raises ``FileNotFoundError`` if an input does not exist.
+    Raises ``FileNotFoundError`` if an input does not exist, and ``DataError`` if its parameters cannot be read.
     """
     content = read_yaml(root / stage.params_file) if stage.params else {}
     params = {key: value_at(content, key) for key in stage.params}

@@ -89,7 +89,7 @@ def replace_blocks(text: str, changed: str) -> str:
 def outs_of(root: Path, stage: str) -> dict[str, str]:
     """The outs of one stage in dvc.lock, where only that stage is parsed; empty if the file lacks it.
 
-    Raises ``DataError`` if the entry is not valid.
+    Raises ``DataError`` if the entry is not valid, and ``OSError`` or ``UnicodeDecodeError`` if the file is no text.
     """
     head, blocks = _blocks((root / MAIN_LOCK).read_text(encoding="utf-8"))
     return stages_in(head + blocks[stage], MAIN_LOCK)[stage].outs if stage in blocks else {}

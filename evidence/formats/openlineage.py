@@ -33,7 +33,7 @@ Event = dict[str, Any]
 
 
 def events(lineage: Lineage) -> Iterator[Event]:
-    """The events in the order of their times, as JSON values; equal records have equal run ids."""
+    """The events by time, a START before its COMPLETE, as JSON values; equal records have equal run ids."""
     found = (_event(run, kind) for run in lineage.runs for kind in ("START", "COMPLETE"))
     yield from sorted(found, key=lambda each: (each["eventTime"], each["job"]["name"], each["eventType"] != "START"))
 

@@ -62,9 +62,7 @@ def following(model: type[Part], content: bytes, name: str, number: int, previou
     return part
 
 
-def enter(
-    stage: str, record: str, make: Callable[[str], Mapping[str, str]] = lambda _: {}, root: Path = Path(".")
-) -> None:
+def enter(stage: str, record: str, make: Callable[[str], Mapping[str, str]], root: Path = Path(".")) -> None:
     """Add a record, named by its sha256; stages that end at once wait for one another.
 
     ``make`` gives the files of the record to write, text by ending, for the head of the ledger: the sha256 of its last

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -214,4 +214,11 @@ def _stage_of(words: Sequence[str]) -> Stage | None:
     stages = read_pipelines() if MAIN.exists() else {}
     if (running := stages.get(os.environ.get(_DVC_STAGE, ""))) and running.cmd.startswith(WRAPPER):
         return running
-    return next((each for each in stages.values() if shlex.split(each.cmd) == [*WRAPPER.split(), *words]), None)
+    return next((each for each in stages.values() if _words(each.cmd) == [*WRAPPER.split(), *words]), None)
+
+
+def _words(cmd: str) -> list[str]:
+    """The words of a command; none if it has an open quotation, as in a comment with an apostrophe."""
+    with suppress(ValueError):
+        return shlex.split(cmd)
+    return []

@@ -18,7 +18,7 @@ from evidence.audit.findings import Finding
 from evidence.audit.records import signers_of
 from evidence.audit.trust import LIST, Keys, moment_of, version_of
 from evidence.dvc.stores import FOLDER, stores
-from evidence.record.ledger import LEDGER, RECEIPT, RECORDS, Link, following, head_of, read_ledger
+from evidence.record.ledger import LEDGER, RECEIPT, RECORDS, SIGNED, Link, following, head_of, read_ledger
 from evidence.record.reading import Record, read_record
 from evidence.record.signing import opened_as, sign
 from evidence.remote import mirror
@@ -26,7 +26,7 @@ from evidence.remote.published import Published
 from evidence.remote.stamp import proven_time, stamped
 from evidence.settings import VENDOR, Count, Form, Sha256
 from ground.io import DataError, TransientError, sha256_of
-from ground.remote import open_store
+from ground.remote import Store, open_store
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -76,7 +76,7 @@ def observe(root: Path, place: str, tsa: str = "") -> Note:
     if ledger is None and not logs:
         raise DataError(f"{root / LEDGER}: no ledger and no log are here; a witness needs one of them")
     store = open_store(place)
-    keys = store.keys("witness/")
+    keys = _names(store)
     previous = sha256_of(store.read(keys[-1])) if keys else None
     time = datetime.now(UTC).isoformat(timespec="seconds")
     listed = Head(number=version[0], sha256=version[1]) if (version := version_of(root)) else None
@@ -87,6 +87,11 @@ def observe(root: Path, place: str, tsa: str = "") -> Note:
     if not store.create(f"witness/{note.number:08d}.dsse", content):
         raise TransientError(f"{place}: another witness came first; run the same command again")
     return note
+
+
+def _names(store: Store) -> list[str]:
+    """The keys of the notes in a place, oldest first; another file there, such as a README, is no note."""
+    return [key for key in store.keys("witness/") if key.endswith(SIGNED)]
 
 
 def _stamp_of(note: bytes) -> str:
@@ -100,7 +105,7 @@ def _notes(place: str, keys: Keys, tsas: Sequence[Certificate]) -> Iterator[tupl
     """
     store, previous = open_store(place), None
     stamps = set(store.keys("stamps/")) if tsas else set()
-    for number, key in enumerate(names := store.keys("witness/"), start=1):
+    for number, key in enumerate(names := _names(store), start=1):
         content, where = store.read(key), f"{place}/{key}"
         remedy = "no trusted key signed this note; name the public key of the witness with --key"
         payload, signers = opened_as(WITNESS_TYPE, content, keys, where, remedy)

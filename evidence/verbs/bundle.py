@@ -1,9 +1,10 @@
 """One file with the evidence of a release: ``examples/verify_bundle.py`` verifies it with nothing else of this project.
 
 It is a tar archive, compressed with xz. ``records/`` and ``keys/`` are as in a remote, ``keys/keys.json`` is the signed
-list of keys, ``ledger.jsonl`` and ``log/`` are the heads of this machine's ledger and of each remote's log, and
-``files/`` has the files of the figures and of what they were made of, by path. ``index.dsse`` is signed: it names every
-other file by its sha256, the record of each stage, the end of the last run, and the figures with their origins.
+list of keys, ``ledger.jsonl`` is this machine's ledger, ``log/`` has the newest entry of each remote's log, each
+pipeline's ``dvc.lock`` is there, and ``files/`` has the files of the figures and of what they were made of, by path.
+``index.dsse`` is signed: it names every other file by its sha256, the record of each stage, the end of the last run,
+and the figures with their origins.
 """
 
 from __future__ import annotations

@@ -132,13 +132,15 @@ def keys(
     reason: Annotated[str, typer.Option(help="Why it is revoked.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Print the list of trusted keys; with NAME, change it, and sign it with this user's key, as the root."""
+    """Print the signed list of keys; with NAME, change it, and sign it with this user's key, as the root."""
     from evidence.audit.trust import change_list, shared_keys
 
     times = {"from": start, "until": until, "at": revoked}
     changes: dict[str, Any] = {key: _time(text) for key, text in times.items() if text}
     if revoked or reason:
         changes["revoked"] = {"at": changes.pop("at", None), "reason": reason}
+    if bool(name) != bool(pem or changes):
+        raise DataError("keys: a change needs the NAME of a key and an option, such as --pem FILE or --until TIME")
     found = change_list(Path(), name, pem, changes).keys if name else shared_keys(Path()).listed.values()
     rows = [each.model_dump(mode="json", by_alias=True) for each in found]
     show(rows, as_json, table(rows, ("name", "from", "until", "revoked")))

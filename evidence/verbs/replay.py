@@ -136,7 +136,7 @@ def _worktree(root: Path, commit: str) -> Iterator[Path]:
 
 
 def _check_code(record: Record, folder: Path) -> None:
-    """True if the commit has the code that ran; a run with uncommitted code cannot be repeated from its commit."""
+    """Raise ``DataError`` unless the commit has the code that ran and the stage's command: only that can run again."""
     for kind in ("rooms", "code"):
         for path, entry in record.content[kind].items():
             place = folder / path
@@ -298,7 +298,8 @@ def _tensors(path: Path, old: Path) -> Verdict:
     from safetensors.torch import load_file
 
     left, right = load_file(old), load_file(path)
-    if left.keys() != right.keys() or any(left[name].shape != right[name].shape for name in left):
+    forms = ({name: (each.shape, each.dtype) for name, each in tensors.items()} for tensors in (left, right))
+    if next(forms) != next(forms):
         return Verdict("different", "other tensors")
     gap = 0.0
     for name, tensor in left.items():

@@ -18,7 +18,7 @@ import pytest
 from evidence.audit.records import records_of
 from evidence.record.ledger import RECEIPT, RECORDS, SIGNED, enter, enter_received
 from evidence.record.signing import KEY_FILE, own_key, public_pem, sign
-from evidence.record.statement import PAYLOAD_TYPE, statement_of
+from evidence.record.statement import PAYLOAD_TYPE, RECEIPT_TYPE, statement_of
 from evidence.remote.publication import publication
 from evidence.verbs.check import check
 from ground.hashing import digest_path
@@ -245,6 +245,8 @@ def test_a_record_of_another_machine_has_a_receipt_for_this_ledger(small: Path) 
     assert text.startswith(f"error: .pathfinder/lineage/ledger.jsonl:3: {says}")
     receipt.write_text(content.replace('"sig": "', '"sig": "A'))
     assert "received.dsse: " in "".join(found(small))
+    receipt.write_text(json.dumps(sign(b"[]", RECEIPT_TYPE)))
+    assert found(small) == [text], "a receipt that is no object does not count"
 
 
 def test_a_statement_of_an_older_version_names_no_ledger_and_stays_valid(small: Path) -> None:

@@ -287,8 +287,11 @@ def test_the_verb_makes_and_changes_the_list(team: Team, monkeypatch: pytest.Mon
     with pytest.raises(DataError, match="not a time"):
         said("gpu", "--until", "soon")
     with pytest.raises(DataError, match="has no key 'cpu'; add it with --pem FILE, or name one of runner, gpu"):
-        said("cpu")
+        said("cpu", "--until", "2027-01-01")
     team.as_user("runner")
     with pytest.raises(DataError, match="would list the key that signs it"):
-        said("gpu")
+        said("gpu", "--until", "2027-01-01")
+    for words in (["gpu"], ["--pem", "../gpu.pem"], ["--reason", "stolen"]):
+        with pytest.raises(DataError, match="a change needs the NAME of a key and an option"):
+            said(*words)
     assert datetime.now(UTC) > RAN

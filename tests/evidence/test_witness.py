@@ -73,6 +73,7 @@ def test_later_runs_give_no_alarm(scene: Scene) -> None:
     ran(scene.root, datetime.now(UTC))
     publish(scene.root, STORE)
     assert scene.findings() == []
+    Path(scene.place, "witness/README.md").write_text("Notes of a second party.\n")
     scene.looked()
     assert scene.findings() == []
 

@@ -16,10 +16,14 @@ from ground.io import DataError
 DIGESTS = [hashlib.sha256(bytes([number])).hexdigest() for number in range(12)]
 
 
+def no_files(_: str) -> dict[str, str]:
+    return {}
+
+
 def test_entries_keep_their_order_and_name_the_line_before_them(tmp_path: Path) -> None:
     assert read_ledger(tmp_path) is None
     for digest in DIGESTS:
-        enter("train@full", digest, root=tmp_path)
+        enter("train@full", digest, no_files, tmp_path)
     lines = (tmp_path / LEDGER).read_bytes().splitlines(keepends=True)
     entries = read_ledger(tmp_path)
     assert entries is not None
@@ -29,15 +33,15 @@ def test_entries_keep_their_order_and_name_the_line_before_them(tmp_path: Path) 
 
 def test_stages_that_end_at_the_same_time_make_one_chain(tmp_path: Path) -> None:
     with ProcessPoolExecutor(4) as pool:
-        list(pool.map(partial(enter, "train@full", root=tmp_path), DIGESTS))
+        list(pool.map(partial(enter, "train@full", make=no_files, root=tmp_path), DIGESTS))
     assert {entry.record for entry in read_ledger(tmp_path) or ()} == set(DIGESTS)
 
 
 def test_a_line_that_a_full_disk_cut_is_removed(tmp_path: Path) -> None:
     for digest in DIGESTS[:2]:
-        enter("train@full", digest, root=tmp_path)
+        enter("train@full", digest, no_files, tmp_path)
     os.truncate(tmp_path / LEDGER, (tmp_path / LEDGER).stat().st_size - 9)
-    enter("train@full", DIGESTS[2], root=tmp_path)
+    enter("train@full", DIGESTS[2], no_files, tmp_path)
     assert [entry.record for entry in read_ledger(tmp_path) or ()] == DIGESTS[:3:2]
 
 
@@ -46,7 +50,7 @@ def test_a_line_that_a_full_disk_cut_is_removed(tmp_path: Path) -> None:
 )
 def test_a_broken_line_is_named(tmp_path: Path, line: str, message: str) -> None:
     for digest in DIGESTS[:3]:
-        enter("train@full", digest, root=tmp_path)
+        enter("train@full", digest, no_files, tmp_path)
     lines = (tmp_path / LEDGER).read_text().splitlines(keepends=True)
     (tmp_path / LEDGER).write_text("".join([lines[0], line, lines[2]]))
     with pytest.raises(DataError, match=message):

@@ -16,7 +16,7 @@ import yaml
 from evidence.dvc.history import read_lock
 from evidence.record.identity import PROJECT
 from evidence.record.reading import read_records
-from evidence.record.record import recorded
+from evidence.record.record import record_command, recorded
 from ground.io import DataError
 from ground.recording import note
 
@@ -92,6 +92,15 @@ def test_stage_is_found_by_its_command_when_its_name_differs(project: Path, monk
     with recorded("python -m stages.train random"):
         pass
     assert only_record(project, "control")["cmd"] == "python -m stages.train random"
+
+
+def test_a_comment_with_an_apostrophe_hides_no_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dvc.yaml").write_text('stages: {a: {cmd: "make  # it\'s a comment"}}')
+    record_command(["true"])
+    assert "not listed in a dvc.yaml here" in capsys.readouterr().err
 
 
 def test_a_process_of_the_stage_adds_notes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -177,8 +177,9 @@ def test_lines_and_tensors_are_compared_number_by_number(stored: tuple[Path, Fil
     for number in (np.nan, np.inf):
         save_file({"w": np.append(weights[:-1], np.float32(number))}, tensors)
         assert compared(tensors, entry, files).word == "different"
-    save_file({"v": weights}, tensors)
-    assert compared(tensors, entry, files).why == "other tensors"
+    for other in ({"v": weights}, {"w": weights.astype(np.float64)}):
+        save_file(other, tensors)
+        assert compared(tensors, entry, files).why == "other tensors"
 
 
 def test_a_replay_that_is_terminated_leaves_no_worktree_and_no_process(

@@ -92,7 +92,7 @@ def test_bytes_that_no_store_has_are_named_with_the_remedy(project: Path) -> Non
     own = project / "metrics/train/full.json"
     assert files.read("metrics/train/full.json") == own.read_bytes(), "the project's file has the same bytes"
     own.write_text("{}")
-    says = r"metrics/train/full.json: no store of this machine has its bytes \(md5 .*\); get them with `dvc fetch`"
+    says = r"full.json: no store of this machine has its bytes \(md5 .*\); get them with `dvc fetch --all-commits`"
     with pytest.raises(DataError, match=says):
         files.read("metrics/train/full.json")
     with pytest.raises(DataError, match=r"models: no store of this machine lists its files \(md5 0.dir\)"):
