@@ -115,10 +115,7 @@ def summary_files(root: Path) -> list[str]:
 
 
 def earlier_seconds(root: Path, profile: str, names: Iterable[str]) -> dict[str, float]:
-    """The seconds of each stage in its newest record here or, if no stage has one, in the committed evidence.
-
-    They serve an estimate, so a damaged archive has none.
-    """
+    """The seconds of each stage in its newest record here or, if none has one, in the committed evidence if sound."""
     newest = {name: records[0].content for name in names if (records := read_records(root, name))}
     bundle = root / EVIDENCE / f"{profile}.tar.xz"
     if not newest and bundle.is_file():

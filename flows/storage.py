@@ -43,7 +43,6 @@ def configure(root: Path) -> str:
     if not remote or Path(remote) == DEFAULT:
         if ours:
             path.unlink(missing_ok=True)
-            return str(DEFAULT)
         return remote_of(root).address_from(root)
     kind = kind_of(remote)
     for name, value in ({REMOTE: remote} | ({kind.variable: kind.endpoint()} if kind else {})).items():

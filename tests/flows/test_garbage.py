@@ -18,7 +18,7 @@ from flows.team.deployment.garbage import describe, find, names_of, places_of, r
 from flows.team.deployment.mirror import Mirror
 from flows.team.deployment.nightly import nightly
 from flows.team.deployment.records import connected
-from ground.io import DataError
+from ground.io import DataError, write_text
 from ground.remote import open_store
 from tests.flows.conftest import CONFIG
 from tests.flows.test_branch import git
@@ -143,7 +143,7 @@ def test_old_parts_of_stages_are_deleted_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_bucket: bool
 ) -> None:
     """A part that has one young file is in use; journals and checkpoints stay whatever their age."""
-    (tmp_path / ".dvc").mkdir()
+    write_text(tmp_path / ".dvc/config", CONFIG)
     with s3_server() as endpoint:
         if is_bucket:
             for name, value in s3_environment(endpoint).items():
