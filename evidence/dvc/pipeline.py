@@ -71,8 +71,7 @@ def read_pipeline(root: Path = Path("."), file: Path = MAIN) -> dict[str, Stage]
     try:
         return {stage.name: stage for name, body in bodies.items() for stage in expander.stages(name, body)}
     except (AttributeError, LookupError, TypeError) as error:
-        message = f"a stage does not have the form that DVC expects ({error!r}); `dvc status` names the place"
-        raise DataError(f"{file}: {message}") from error
+        raise DataError(f"{file}: a stage is not as DVC expects ({error!r}); `dvc status` names the place") from error
 
 
 def value_at(content: Any, key: str, default: Any = None) -> Any:

@@ -196,11 +196,8 @@ class _Checker:
         refreshed = [mirror.refresh(root, store, self.opened[store.name]) for store in far if self.opened]
         self.changed = [finding for mirrored in refreshed for finding in mirrored.findings]
         present = [store for store in self.stores if store.here(root).is_dir()]
-        self.objects = [
-            Objects(store, root, self.workspace.read)
-            for store in self.stores
-            if store in near or store in present or self.opened
-        ]
+        read = [store for store in self.stores if store in near or store in present or self.opened]
+        self.objects = [Objects(store, root, self.workspace.read) for store in read]
         self.published = [Published(root, each, keys) for each in self.objects if each.store.name != "cache"]
         kind = {"no": "evidence of remote {}", "quick": "remote {} (listing)", "full": "remote {}"}[remote]
         self.read = ["workspace", *(_title(store) for store in near if store in present)]

@@ -151,6 +151,7 @@ class Files:
     def __init__(self, root: Path, revision: str | None = None) -> None:
         self.root, self.revision = root, revision
         self.stores = list(object_stores(root))
+        self._fetch = f"`dvc fetch{' --all-commits' if revision else ''}`"
         with at(root, revision) as folder:
             self.stages: dict[str, Locked] = history.read_lock(folder)
 
@@ -199,12 +200,8 @@ class Files:
         if not md5.endswith(".dir"):
             return {path: md5}
         if not (listing := listing_of(self.stores, md5)):
-            raise DataError(f"{path}: no store of this machine lists its files (md5 {md5}); run {self._fetch()}")
+            raise DataError(f"{path}: no store of this machine lists its files (md5 {md5}); run {self._fetch}")
         return {f"{path}/{name}": inner for name, inner in listing.items()}
-
-    def _fetch(self) -> str:
-        """The command that gets the objects of the revision; DVC fetches only the current ones by default."""
-        return f"`dvc fetch{' --all-commits' if self.revision else ''}`"
 
     def stored(self, path: str, md5: str) -> Path:
         """The file with this md5: an object of a store, or the project's ``path``; raises ``DataError`` without one."""
@@ -213,7 +210,7 @@ class Files:
         own = self.root / path
         if own.is_file() and md5_of(own) == md5:
             return own
-        raise DataError(f"{path}: no store of this machine has its bytes (md5 {md5}); get them with {self._fetch()}")
+        raise DataError(f"{path}: no store of this machine has its bytes (md5 {md5}); get them with {self._fetch}")
 
     def value(self, path: str) -> Any:
         """The content of a JSON or TOML file; raises ``DataError`` if it is not one."""
