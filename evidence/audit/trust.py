@@ -193,9 +193,7 @@ def change_list(root: Path, name: str, pem: Path | None, changes: Mapping[str, A
         ((_, content),) = _read([pem]).items()
         entry["pem"] = content.decode()
     elif name not in entries:
-        raise DataError(
-            f"{LIST}: has no key {name!r}; add it with --pem FILE; the list has {', '.join(entries) or 'no key'}"
-        )
+        raise DataError(f"{LIST}: has no key {name!r}; add it with --pem FILE; it has {', '.join(entries) or 'none'}")
     entries[name] = entry | {key: value for key, value in changes.items() if value is not None}
     after = validated(KeyList, {"number": before.number + 1, "keys": [*entries.values()]}, LIST.as_posix())
     if key_id(own) in {key_id(each.pem.encode()) for each in after.keys}:

@@ -286,7 +286,7 @@ def test_the_verb_makes_and_changes_the_list(team: Team, monkeypatch: pytest.Mon
     assert rows[1]["pem"] == (team.folder / "gpu.pem").read_text()
     with pytest.raises(DataError, match="not a time"):
         said("gpu", "--until", "soon")
-    with pytest.raises(DataError, match="has no key 'cpu'; add it with --pem FILE; the list has runner, gpu"):
+    with pytest.raises(DataError, match="has no key 'cpu'; add it with --pem FILE; it has runner, gpu"):
         said("cpu", "--until", "2027-01-01")
     team.as_user("runner")
     with pytest.raises(DataError, match="would list the key that signs it"):
