@@ -82,7 +82,9 @@ def pull(root: Path, keys: Iterable[Path] = (), force: bool = False, apply: bool
     dvc.checkout(*stages, force=force)
     patch = guard.published.folder / "patches" / f"{entry.manifest.patch}.patch" if entry.manifest.patch else None
     changed = {name.decode() for name in _PATCHED.findall(patch.read_bytes())} - {MAIN_LOCK} if patch else set()
-    differs = {path: md5 for path, md5 in outs.items() if digest_path(root / path).md5 != md5}
+    differs = {
+        path: md5 for path, md5 in outs.items() if not (root / path).exists() or digest_path(root / path).md5 != md5
+    }
     patched = sorted(name for name in changed if not any(overlap(name, out) for out in outs))
     if apply:
         _apply(root, patch, patched)

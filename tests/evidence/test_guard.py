@@ -105,6 +105,7 @@ def test_an_output_in_git_that_differs_is_named_and_applied(project: Path, tmp_p
     assert (restored.differs, restored.patched) == ([str(figures)], ["notes.txt"])
     assert "`pathfinder pull --apply` puts the run's here" in [*restored.lines()][-1]
     assert {finding.where for finding in check(None, clone).errors} == {str(figures)}
+    (clone / figures).unlink()
     for _ in range(2):
         restored = restore.pull(clone, apply=True)
         assert (restored.differs, restored.patched) == ([], [])
