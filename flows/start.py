@@ -46,8 +46,8 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
 
 
 def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> int:
-    address = storage.configure(root)
     graph = load_graph(root)
+    address = storage.configure(root)
     if (root / MAIN_LOCK).exists():
         read_lock(root)  # DVC would refuse a damaged file later, without a reason
     selected = graph.select(targets)

@@ -306,7 +306,7 @@ def grade(
             typer.echo(f"note: {note}", err=True)
 
 
-@app.command(rich_help_panel=BENCHMARKS, **example("data/search/math.jsonl --policy data/models/base --out new.jsonl"))
+@app.command(rich_help_panel=BENCHMARKS, **example("data/search/math.jsonl --policy data/models/base --out rows"))
 def label(
     file: Annotated[
         str, typer.Argument(help="Solutions in any layout of `score`, each with the right `answer` (docs/data.md).")

@@ -21,7 +21,7 @@ from pathfinder.planning import gpu_plan, profiles
 def test_too_little_space_is_named(tmp_path: Path) -> None:
     wrong = machine.disk(tmp_path, needed_gb=1e6)
     assert wrong.is_wrong
-    assert "1000000 GB are needed: the deployment `garbage`" in wrong.line()
+    assert "1000000 GB are needed: make room, or let `garbage`" in wrong.line()
     assert not machine.disk(tmp_path, needed_gb=0).is_wrong
 
 
