@@ -14,7 +14,8 @@ from pathfinder.prm.results import ScoredSolution, UnscoredSolution
 MODEL = Path(__file__).parent / "demo_model"
 _NEXT = """{legend}
 
-This tiny model knows only such stories. What to try next in a clone (`make env`, then `source .venv/bin/activate`):
+This tiny model knows only such stories. What to try next
+(in a clone, after `make env` and `source .venv/bin/activate`):
   pathfinder serve {model}
       opens a page where you paste a solution
   pathfinder score FILE --pretty --model {model}

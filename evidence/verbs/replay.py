@@ -298,8 +298,7 @@ def _tensors(path: Path, old: Path) -> Verdict:
     from safetensors.torch import load_file
 
     left, right = load_file(old), load_file(path)
-    forms = ({name: (each.shape, each.dtype) for name, each in tensors.items()} for tensors in (left, right))
-    if next(forms) != next(forms):
+    if _forms(left) != _forms(right):
         return Verdict("different", "other tensors")
     gap = 0.0
     for name, tensor in left.items():
@@ -308,6 +307,10 @@ def _tensors(path: Path, old: Path) -> Verdict:
             gap = max(gap, _finite(float((one - two).abs().max() / one.abs().max().clamp(min=_ABSOLUTE))))
     word = "within tolerance" if gap <= TOLERANCE else "different"
     return Verdict(word, f"tensors by at most {gap:.2g} of their largest value")
+
+
+def _forms(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
 
 
 def _finite(gap: float) -> float:
