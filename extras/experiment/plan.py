@@ -98,10 +98,11 @@ class Block(Section):
 
     @property
     def cells(self) -> list[Cell]:
-        """The cells, all variants of a seed before the next seed, so that an early end leaves whole pairs."""
+        """The cells up to each look, size by size and then seed by seed, so that an early end leaves whole settings."""
         first, last = self.seeds
         seeds = range(first, last + 1)
-        return [Cell(b, v, n, s) for s, n, b, v in product(seeds, self.sizes, self.bases, self.variants)]
+        cells = [Cell(b, v, n, s) for n, s, b, v in product(self.sizes, seeds, self.bases, self.variants)]
+        return sorted(cells, key=lambda cell: sum(cell.seed - first >= look for look in self.looks))
 
 
 class Plan(Section):

@@ -81,9 +81,11 @@ def test_a_cell_has_one_name() -> None:
             Cell.parse(name)
 
 
-def test_a_variant_of_a_seed_precedes_the_next_seed() -> None:
-    seeds = [cell.seed for cell in load_plan(ROOT / PLAN).block("main").cells]
-    assert seeds == sorted(seeds)
+def test_the_cells_of_a_look_are_run_size_by_size_and_then_seed_by_seed() -> None:
+    cells = load_plan(ROOT / PLAN).block("tuned").cells
+    order = [(cell.seed > 224, cell.size, cell.seed) for cell in cells]
+    assert order == sorted(order)
+    assert len({*cells}) == len(cells) == 48 * 2 * 2 * 5
 
 
 def test_every_kind_of_error_is_equally_frequent(items: list[Judged]) -> None:
