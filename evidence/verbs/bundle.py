@@ -106,10 +106,10 @@ def _evidence(root: Path, lineage: Lineage) -> Iterator[tuple[str, bytes]]:
     for run in lineage.runs:
         for ending in (".json", SIGNED, RECEIPT, MODEL_SIGNATURE):
             named.append((f"records/{run.name}/{run.record.digest}{ending}", run.record.path.with_suffix(ending)))
-    for place in (folder.parent for folder in record_folders(root)):
+    for number, place in enumerate(folder.parent for folder in record_folders(root)):
         for entry in sorted(place.glob("log/[!.]*.json"))[-1:]:
             signature = f"signatures/{sha256_of(entry.read_bytes())}.dsse"
-            where = PurePosixPath("log", place.parent.name)
+            where = PurePosixPath("log", f"{number}-{place.parent.name}")  # folders of two remotes may share a name
             named += [((where / name).as_posix(), place / name) for name in (f"log/{entry.name}", signature)]
         named += [(f"keys/{file.name}", file) for file in sorted(place.glob("keys/*.pem"))]
     yield from ((name, file.read_bytes()) for name, file in named if file.is_file())

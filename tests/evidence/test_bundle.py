@@ -23,6 +23,7 @@ import pytest
 
 from evidence.audit.trust import LIST_TYPE, change_list
 from evidence.record.ledger import RECORDS
+from evidence.record.reading import PUBLISHED
 from evidence.record.signing import KEY_FILE, own_key, public_pem, sign
 from evidence.remote.publication import publication
 from evidence.verbs.bundle import BUNDLE_TYPE, LARGEST, bundle
@@ -136,6 +137,17 @@ def test_a_stage_without_a_record_is_unsigned(small: Path, key: Path) -> None:
     assert index["stages"]["train"] is None
     status, lines = judged(small, files_of(content))
     assert (status, lines[-1]) == (3, "UNSIGNED: no given key signed train")
+
+
+def test_the_logs_of_two_remotes_whose_folders_share_a_name_both_travel(small: Path, key: Path) -> None:
+    with (small / ".dvc/config").open("a") as config:
+        config.write("['remote \"other\"']\n    url = ../elsewhere/storage\n")
+    for folder, text in (("storage", "{}"), ("elsewhere/storage", "[]")):
+        entry = (small / folder / PUBLISHED).parent / "log/00000001.json"
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        entry.write_text(text)
+    logs = sorted(content for name, content in files_of(bundle(small)[0]).items() if name.startswith("log/"))
+    assert logs == [b"[]", b"{}"]
 
 
 def test_the_records_behind_shipped_data_travel(small: Path, key: Path) -> None:
