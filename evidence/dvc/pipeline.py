@@ -135,7 +135,7 @@ class _Expander:
 
         def paths(*keys: str) -> tuple[str, ...]:
             entries = [entry for key in keys for entry in body.get(key, ())]
-            names = (str([*entry][0] if isinstance(entry, dict) else entry) for entry in entries)
+            names: Iterable[Any] = (next(iter(entry), None) if isinstance(entry, dict) else entry for entry in entries)
             return tuple(PurePosixPath(fill(name, self._params)).as_posix() for name in names)
 
         if os.path.normpath(self._folder / body.get("wdir", "")) != ".":

@@ -1,7 +1,7 @@
 """Run the experiment of docs/experiment.md, or a part of it.
 
 Run     make experiment BLOCK=tuned           everything that a block needs, as DVC stages
-        python -m extras.experiment --help    the parts, such as `cell main/a2-full-500-s1`
+        python -m extras.experiment --help    the parts, such as `cell tuned/a2-full-500-s201`
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def run(
 
 @app.command("cell")
 def again(name: Annotated[str, typer.Argument(metavar="BLOCK/CELL")]) -> None:
-    """Measure a stored cell, such as main/a2-full-500-s1, again and print what differs."""
+    """Measure a stored cell, such as tuned/a2-full-500-s201, again and print what differs."""
     from extras.experiment.running import laboratory, path_of
 
     block, _, rest = name.rpartition("/")

@@ -16,7 +16,15 @@ import torch
 import transformers
 
 from extras.experiment.bases import BASES
-from extras.experiment.figures import Judged, best_f1, by_reading_of, prmbench_of, read_judged
+from extras.experiment.figures import (
+    Judged,
+    best_f1,
+    by_reading_of,
+    prmbench_of,
+    read_judged,
+    threshold_of,
+    with_idle_errors,
+)
 from extras.experiment.material import MATERIAL
 from extras.experiment.noise import Flips, flipped
 from extras.experiment.plan import Cell, Plan
@@ -127,14 +135,16 @@ class Laboratory:
         """The figures of a cell from the scores of ``solutions``, with ``notes`` on how it was made."""
         dev, test, steps = scores
         readings: list[str] = [name for name in ("soundness", "quality") if name in readings_of(VARIANTS[cell.variant])]
-        found = {name: by_reading_of(self.dev, dev, self.test, test, name) for name in readings}
-        thresholds = {name: float(figures["threshold"]) for name, figures in found.items()}
+        thresholds = {name: threshold_of(self.dev, dev, name) for name in readings}
+        labelled = {"soundness": self.dev, "quality": with_idle_errors(self.dev)}
+        asked = {name: threshold_of(labelled[name], dev, name) for name in readings}
         return {
             "cell": {"base": cell.base, "variant": cell.variant, "size": cell.size, "seed": cell.seed},
             "identity": self.identity(block, cell),
             "dev": {name: best_f1(self.dev, dev, name) for name in readings},
-            "processbench": found,
-            "prmbench": prmbench_of(self.prmbench, steps, thresholds),
+            "processbench": {name: by_reading_of(self.test, test, name, at) for name, at in thresholds.items()},
+            "prmbench": prmbench_of(self.prmbench, steps, asked),
+            "prmbench_thresholds": asked,
             **notes,
             "machine": {
                 "processor": processor,

@@ -6,7 +6,7 @@ A prediction for a solution with an error depends only on the steps up to the fi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,20 +104,26 @@ def best_f1(items: Sequence[Judged], scores: Sequence[Sequence[StepScore]], read
     return float(_swept(items, scores, reading).f1.mean(1).max())
 
 
+def threshold_of(items: Sequence[Judged], scores: Sequence[Sequence[StepScore]], reading: str) -> float:
+    """The threshold with the highest mean F1; 1 if no step should be an error."""
+    best = _swept(items, scores, reading).best()
+    return best if np.isfinite(best) else 1.0
+
+
+def with_idle_errors(items: Sequence[Judged]) -> list[Judged]:
+    """The items as PRMBench labels them: a step that is not optimal is an error."""
+    labels = [min(judged.idle, default=judged.item.label) for judged in items]
+    return [replace(j, item=replace(j.item, label=label)) for j, label in zip(items, labels, strict=True)]
+
+
 def _swept(items: Sequence[Judged], scores: Sequence[Sequence[StepScore]], reading: str) -> Sweep:
     return sweep([j.item for j in items], [[step.read(reading) for step in steps] for steps in scores])
 
 
 def by_reading_of(
-    dev: Sequence[Judged],
-    dev_scores: Sequence[Sequence[StepScore]],
-    test: Sequence[Judged],
-    test_scores: Sequence[Sequence[StepScore]],
-    reading: str,
+    test: Sequence[Judged], test_scores: Sequence[Sequence[StepScore]], reading: str, threshold: float
 ) -> dict[str, Any]:
     """The figures of one reading on the ProcessBench-like set, in percent. ``hits`` is a hexadecimal string of bits."""
-    chosen = _swept(dev, dev_scores, reading).best()
-    threshold = chosen if np.isfinite(chosen) else 1.0
     values = [[score.read(reading) for score in steps] for steps in test_scores]
     table, at_half = (table_at(test, values, at) for at in (threshold, 0.5))
     flat = np.array([value for mine in values for value in mine])

@@ -19,7 +19,16 @@ import yaml
 from extras.experiment import __main__ as command
 from extras.experiment import bases, material, running
 from extras.experiment.answers import Answer, Replicates, answers, read_cells, rows_of, seeds_needed, verdict_of
-from extras.experiment.figures import Judged, auc, by_reading_of, read_judged, weighted_f1, weights_at
+from extras.experiment.figures import (
+    Judged,
+    auc,
+    by_reading_of,
+    read_judged,
+    threshold_of,
+    weighted_f1,
+    weights_at,
+    with_idle_errors,
+)
 from extras.experiment.plan import LOOKS, PLAN, Cell, Plan, load_plan
 from ground.io import DataError, read_json, write_json
 from pathfinder.benchmarks.bootstrap import Estimate
@@ -152,7 +161,7 @@ def _scores(items: list[Judged], rng: random.Random, idle: float = 0.9) -> list[
 
 def test_steps_after_the_error_do_not_count(items: list[Judged]) -> None:
     scores = _scores(items, random.Random(1))
-    found = by_reading_of(items, scores, items, scores, "soundness")
+    found = by_reading_of(items, scores, "soundness", threshold_of(items, scores, "soundness"))
     later = [StepScore({"math": 0.0}, 0.0)]
     longer = [[*row, *later * (j.item.label >= 0)] for j, row in zip(items, scores, strict=True)]
     threshold = found["threshold"]
@@ -166,15 +175,30 @@ def test_steps_after_the_error_do_not_count(items: list[Judged]) -> None:
 
 def test_quality_loses_with_the_share_of_steps_that_are_not_optimal(items: list[Judged]) -> None:
     scores = _scores(items, random.Random(1), idle=0.0)
-    sound, quality = (by_reading_of(items, scores, items, scores, name) for name in ("soundness", "quality"))
+    sound, quality = (
+        by_reading_of(items, scores, name, threshold_of(items, scores, name)) for name in ("soundness", "quality")
+    )
     assert sound["f1"]["0"] - sound["f1"]["10"] < quality["f1"]["0"] - quality["f1"]["10"]
     assert sound["recall"].keys() == set(material.KINDS)
     assert quality["auc"]["good"] > quality["auc"]["sound"]
 
 
+def test_quality_flags_steps_that_are_not_optimal_where_prmbench_does(items: list[Judged]) -> None:
+    """For ProcessBench they are correct, and the best threshold lets them pass."""
+    scores = [
+        [
+            StepScore({}, 0.02 if place == j.item.label else 0.1 if place in j.idle else 0.9)
+            for place in range(len(j.solution.steps))
+        ]
+        for j in items
+    ]
+    assert 0.02 < threshold_of(items, scores, "quality") <= 0.1
+    assert 0.1 < threshold_of(with_idle_errors(items), scores, "quality") <= 0.9
+
+
 def test_replicates_begin_with_the_figure_itself(items: list[Judged]) -> None:
     scores = _scores(items, random.Random(3))
-    found = by_reading_of(items, scores, items, scores, "soundness")
+    found = by_reading_of(items, scores, "soundness", threshold_of(items, scores, "soundness"))
     rows = Replicates(items).f1(found["hits"])
     assert rows[0] == pytest.approx(found["f1"]["3"])
     assert rows[1:].std() > 0.5

@@ -68,7 +68,10 @@ def test_dotted_keys() -> None:
     assert [value_at(content, key, 5) for key in ("a.d", "a.c.d", "b")] == [5, 5, 5]
 
 
-@pytest.mark.parametrize("stage", ["{outs: [a]}", "[a]", "{foreach: [1], cmd: a}", "{cmd: 7}", "{cmd: a, deps: 3}", "{cmd: a, outs: [{}]}"])
+@pytest.mark.parametrize(
+    "stage",
+    ["{outs: [a]}", "[a]", "{foreach: [1], cmd: a}", "{cmd: 7}", "{cmd: a, deps: 3}", "{cmd: a, outs: [{}]}"],
+)
 def test_a_stage_of_another_form_is_one_error(tmp_path: Path, stage: str) -> None:
     with pytest.raises(DataError, match=r"^dvc\.yaml: a stage is not as DVC expects .*`dvc status` names the place$"):
         stages_of(tmp_path, f"stages: {{a: {stage}}}")
