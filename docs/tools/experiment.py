@@ -40,7 +40,8 @@ def tables() -> str:
         name: answers.answers(cells[name], items, plan.block(name).looks, plan.block(name).readings)
         for name in ("tuned", "main")
     }
-    curved, said = more.curve_rows(cells["tuned"] | cells["curves"])
+    sizes = sorted({*plan.block("tuned").sizes, *plan.block("curves").sizes})
+    curved, said = more.curve_rows(cells["tuned"] | cells["curves"], sizes)
     noisy = {
         level: {correction: cells[f"{level}-noise{end}"] for correction, end in _ENDS.items()}
         for level in ("little", "much")

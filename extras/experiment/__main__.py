@@ -42,8 +42,10 @@ def base(name: str) -> None:
 @app.command()
 def run(
     blocks: list[str],
-    jobs: Annotated[int, typer.Option(help="Processes, each on one core.")] = 2,
-    stack: Annotated[int, typer.Option(help="Train and score so many seeds together on a GPU; 0: on the cores.")] = 0,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes, each on one core.")] = 2,
+    stack: Annotated[
+        int, typer.Option(min=0, help="Train and score so many seeds together on a GPU; 0: on cores.")
+    ] = 0,
     commit: Annotated[bool, typer.Option("--commit", help="Commit the figures of each cell when it ends.")] = False,
 ) -> None:
     """Measure the cells of blocks that are missing or have different inputs now; each is stored when it ends."""

@@ -71,7 +71,7 @@ class Answer:
     verdict: Verdict
     """At the last look: seeds after it change no verdict before the next one."""
     needed: int
-    """Seeds that would make the equivalence interval narrow enough; 0 if no number would."""
+    """See ``seeds_needed``; the level is that of the smallest p by Holm's method."""
 
 
 def read_cells(folder: Path) -> dict[Cell, Figures]:
@@ -171,7 +171,7 @@ def _setting(base: str, size: int, here: Sequence[tuple[Hypothesis, Rows]], look
         verdict = verdict_of(estimate([seen], 0.95), estimate([seen], EQUIVALENCE), p_seen, looks.get(look, 0.0))
         if pairs[:look, :, 0].mean(0).max() > CEILING:
             verdict = "too high"
-        needed = seeds_needed(found.value, spread, of_items, max(looks.values()))
+        needed = seeds_needed(found.value, spread, of_items, max(looks.values()) / len(here))
         near = estimate([rows], EQUIVALENCE)
         out.append(Answer(hypothesis, base, size, len(rows), found, near, spread, p, verdict, needed))
     return out

@@ -65,7 +65,9 @@ def train_base(name: str, plan: Plan, folder: Path = BASES) -> None:
     model.to(dose.device)  # type: ignore[arg-type]
     phase = Phase(steps=dose.steps, tokens=dose.tokens, rate=dose.rate)
     lessons = partial(dosed_lessons, Encoder(tokenizer), plan.levels, dose, plan.world)
-    fit(model, lessons, phase, CHECKPOINTS / f"{name}-{identity}.safetensors")
+    checkpoint = CHECKPOINTS / f"{name}-{identity}.safetensors"
+    fit(model, lessons, phase, checkpoint)
     model.to("cpu")  # type: ignore[arg-type]
     tiny.seed_label_rows(model, tokenizer)
     tiny.save(model, tokenizer, folder / name)
+    checkpoint.unlink()  # its name does not have the code: a later run starts afresh

@@ -115,10 +115,10 @@ class Laboratory:
     def measure(self, block: str, cell: Cell) -> dict[str, Any]:
         """Train the cell's model and measure it; the figures, with the machine that made them.
 
-        Raises ``DataError`` if the block corrects the loss, which only a stack does.
+        Raises ``DataError`` if the block has wrong labels, whose shares only a stack estimates.
         """
-        if self.plan.block(block).correction != "none":
-            raise DataError(f"block {block} corrects its loss, which only `run {block} --stack` does")
+        if any(self.plan.block(block).flips):
+            raise DataError(f"block {block} has wrong labels, whose shares only `run {block} --stack` estimates")
         started = time.process_time()
         with tempfile.TemporaryDirectory() as folder:
             trained = self.train(block, cell, Path(folder))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from statistics import fmean, median, stdev
+from statistics import fmean
 
 import numpy as np
 
@@ -55,34 +55,40 @@ def records_needed(curve: Mapping[int, float], figure: float) -> float:
     return float("inf")
 
 
-def curve_rows(cells: Cells) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Rows with ``CURVES``, mean and standard deviation by definition; and for each base model the answer to H5."""
+def curve_rows(cells: Cells, sizes: Sequence[int]) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Rows with ``CURVES``, mean and standard deviation by definition; and for each base model the answer to H5.
+
+    ``sizes`` are those of the plan, ascending. Only seeds with all of them count.
+    """
     rows, said = list[tuple[str, ...]](), list[str]()
     for base in sorted({cell.base for cell in cells}):
-        sizes, curves = _curves({cell: figures for cell, figures in cells.items() if cell.base == base})
-        if len(curves) < 2 or REFERENCE not in sizes[1:]:
+        full, other = (_curves(cells, base, variant, sizes) for variant in _CURVED)
+        seeds = sorted(full.keys() & other.keys())
+        if len(seeds) < 2:
             continue
-        for size in sizes:
-            shown = [[both[variant][size] for both in curves] for variant in _CURVED]
-            means = [f"{fmean(each):.1f} ({stdev(each):.1f})" for each in shown]
-            rows.append((base, f"{size:,}", *means, f"{len(curves)}"))
-        needed = np.array([records_needed(both["no_subtasks"], both["full"][REFERENCE]) for both in curves])
-        drawn = np.random.default_rng(_SEED).choice(needed, (_SAMPLES, len(needed)))
-        low, high = np.quantile(np.median(drawn, axis=1), (0.025, 0.975), method="nearest")
+        both = [np.array([curves[seed] for seed in seeds]) for curves in (full, other)]
+        for place, size in enumerate(sizes):
+            means = [f"{each[:, place].mean():.1f} ({each[:, place].std(ddof=1):.1f})" for each in both]
+            rows.append((base, f"{size:,}", *means, f"{len(seeds)}"))
+        wanted, curve = both[0][:, sizes.index(REFERENCE)], both[1]
+        drawn = np.random.default_rng(_SEED).integers(len(seeds), size=(_SAMPLES, len(seeds)))
+        needed, *others = (
+            records_needed(dict(zip(sizes, curve[picked].mean(0), strict=True)), wanted[picked].mean())
+            for picked in (np.arange(len(seeds)), *drawn)
+        )
+        low, high = np.quantile(others, (0.025, 0.975), method="nearest")
         verdict = "save data" if low > REFERENCE else "cost data" if high < REFERENCE else "open"
-        said.append(f"H5 on {base}: {median(needed.tolist()):,.0f} records [{low:,.0f}, {high:,.0f}]: {verdict}")
+        said.append(f"H5 on {base}: {needed:,.0f} records [{low:,.0f}, {high:,.0f}]: {verdict}")
     return rows, said
 
 
-def _curves(cells: Cells) -> tuple[list[int], list[dict[str, dict[int, float]]]]:
-    """The sizes, and for each seed that has all of them both variants' figures by size."""
-    sizes = sorted({cell.size for cell in cells})
-    by_seed: dict[int, dict[str, dict[int, float]]] = {}
+def _curves(cells: Cells, base: str, variant: str, sizes: Sequence[int]) -> dict[int, list[float]]:
+    """The figures by definition at all sizes, for each seed that has them."""
+    found: dict[int, dict[int, float]] = {}
     for cell, figures in cells.items():
-        if cell.variant in _CURVED:
-            both = by_seed.setdefault(cell.seed, {variant: {} for variant in _CURVED})
-            both[cell.variant][cell.size] = figure_of(figures, "definition", _f1)
-    return sizes, [both for both in by_seed.values() if all(sorted(curve) == sizes for curve in both.values())]
+        if (cell.base, cell.variant) == (base, variant):
+            found.setdefault(cell.seed, {})[cell.size] = figure_of(figures, "definition", _f1)
+    return {seed: [curve[size] for size in sizes] for seed, curve in found.items() if {*sizes} <= curve.keys()}
 
 
 def _f1(read: Figures) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import subprocess
@@ -18,7 +19,16 @@ import yaml
 
 from extras.experiment import __main__ as command
 from extras.experiment import bases, material, running
-from extras.experiment.answers import Answer, Replicates, answers, read_cells, rows_of, seeds_needed, verdict_of
+from extras.experiment.answers import (
+    SMALLEST,
+    Answer,
+    Replicates,
+    answers,
+    read_cells,
+    rows_of,
+    seeds_needed,
+    verdict_of,
+)
 from extras.experiment.figures import (
     Judged,
     auc,
@@ -85,7 +95,7 @@ def test_the_plan_names_only_what_exists() -> None:
 def test_a_cell_has_one_name() -> None:
     cell = Cell("a2", "no_error_categories", 6500, 12)
     assert Cell.parse(cell.name) == cell
-    for name in ("a2-full-500", "full-500-s1", "a2-full-0-s1", "a2-full-500-s0", ""):
+    for name in ("a2-full-500", "full-500-s1", "a2-full-0-s1", "a2-full-500-s0", "a2-fuller-500-s1", ""):
         with pytest.raises(DataError, match="is no cell"):
             Cell.parse(name)
 
@@ -274,6 +284,14 @@ def test_seeds_needed_grow_with_the_spread_and_near_one_point() -> None:
     assert seeds_needed(0.0, 0.8, 0.7, 0.05) == 0  # the problems alone are too few
     assert seeds_needed(0.9, 0.8, 0.0, 0.05) > seeds_needed(0.0, 0.8, 0.0, 0.05)
     assert seeds_needed(1.2, 3.2, 0.0, 0.01) > seeds_needed(1.2, 3.2, 0.0, 0.05) > seeds_needed(2.4, 3.2, 0.0, 0.05)
+
+
+def test_the_seeds_needed_allow_for_the_other_hypotheses_of_a_setting(items: list[Judged]) -> None:
+    open_ = [a for a in answers(_cells(items, 0.04, 0.05, 8), items) if abs(a.found.value) > SMALLEST and a.needed]
+    assert open_
+    for answer in open_:
+        z = abs(answer.found.value) * math.sqrt(answer.needed) / answer.spread
+        assert 4 * math.erfc(z / math.sqrt(2)) <= max(LOOKS.values())
 
 
 def test_a_file_that_is_no_cell_is_named(tmp_path: Path) -> None:

@@ -76,5 +76,6 @@ def test_a_stack_estimates_the_rates_and_corrects_its_loss(bench: Laboratory) ->
         assert notes["noise"]["true"] == other.records(name, cell)[1]
         assert all(0 <= rate <= 1 for rate in notes["noise"]["estimated"])
     assert not np.array_equal(found["none"], found["true"])
-    with pytest.raises(DataError, match="block true corrects its loss, which only `run true --stack` does"):
-        other.measure("true", cell)
+    for name in ("none", "true"):
+        with pytest.raises(DataError, match=f"block {name} has wrong labels, .* only `run {name} --stack` estimates"):
+            other.measure(name, cell)

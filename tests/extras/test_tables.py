@@ -32,10 +32,26 @@ def test_data_that_types_save_are_counted() -> None:
             level = 60 + 5 * math.log2(size / 125) + seed / 10
             cells[Cell("a2", "full", size, seed)] = _figures(level + 5, level + 5)
             cells[Cell("a2", "no_subtasks", size, seed)] = _figures(level, level)
-    rows, said = curve_rows(cells)
+    sizes = (125, 500, 2000)
+    rows, said = curve_rows(cells, sizes)
     assert rows[1] == ("a2", "500", "75.2 (0.1)", "70.2 (0.1)", "3")
     assert said == ["H5 on a2: 1,000 records [1,000, 1,000]: save data"]
-    assert curve_rows({cell: f for cell, f in cells.items() if cell.size != 500}) == ([], [])
+    for missing in sizes:
+        assert curve_rows({cell: f for cell, f in cells.items() if cell.size != missing}, sizes) == ([], [])
+
+
+def test_noise_between_seeds_does_not_make_equal_variants_differ() -> None:
+    """The earliest crossing of each seed's own curve would be biased to fewer records."""
+    rng, sizes = np.random.default_rng(3), (125, 250, 500, 1000, 2000)
+    cells = {}
+    for seed in range(400):
+        for variant in ("full", "no_subtasks"):
+            for size in sizes:
+                value = 60 + math.log2(size / 125) + rng.normal(0, 2)
+                cells[Cell("a2", variant, size, seed)] = _figures(value, value)
+    _, (said,) = curve_rows(cells, sizes)
+    assert abs(math.log2(float(said.split()[3].replace(",", "")) / 500)) < 0.4
+    assert said.endswith(": open")
 
 
 def test_rates_are_compared_on_the_cells_that_both_blocks_have() -> None:
