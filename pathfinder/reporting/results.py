@@ -104,8 +104,8 @@ class Results:
         return list(next(filter(None, given), [name]))
 
     def baselines(self, benchmark: Benchmark) -> Mapping[str, Measured]:
-        """Model-free baselines. They are identical for every run, so the first file that has them is read."""
-        files = self.benchmarks[benchmark].values()
+        """Model-free baselines. They are identical for every system, so the first file that has them is read."""
+        files = (*self.benchmarks[benchmark].values(), *self.published[benchmark].values())
         return next((metrics.baselines for metrics in files if metrics.baselines), {})
 
     @property

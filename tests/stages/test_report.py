@@ -138,6 +138,7 @@ def test_without_runs_the_page_has_the_published_systems_only(folder: Path, root
     write_benchmarks()
     for benchmark, figure in (("processbench", "mean_f1"), ("prmbench", "overall"), ("search", "average")):
         metrics = {figure: 50.0, "interval": [40.0, 60.0], "titles": ["Qwen2.5-Math-PRM-7B"]}
+        metrics |= {} if benchmark == "search" else {"baselines": {"chance": {figure: 37.5}}}
         write_json(Path(f"metrics/{benchmark}/qwen-prm.json"), metrics)
     main(["published"])
     assert not Path("reports/report.md").exists()
@@ -145,4 +146,6 @@ def test_without_runs_the_page_has_the_published_systems_only(folder: Path, root
     assert "Qwen2.5-Math-PRM-7B" in page
     assert "Performance comparison" in page
     assert "Gates" not in page
-    assert re.search(r"Qwen2\.5-Math-PRM-7B +50\.0", results_table(Path("reports/published.json")))
+    table = results_table(Path("reports/published.json"))
+    assert re.search(r"Qwen2\.5-Math-PRM-7B +50\.0", table)
+    assert re.search(r"chance +37\.5[^m]+37\.5", table), "a published PRM's metrics have the model-free baselines too"
