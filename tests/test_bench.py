@@ -12,11 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
-from huggingface_hub import parse_eval_result_entries
 from typer.testing import CliRunner
 
 from ground.io import write_jsonl
-from pathfinder.bench import rows
 from pathfinder.bench.rows import Paper, Row, judged_rows, search_rows
 from pathfinder.bench.search import SETTINGS, SearchOptions
 from pathfinder.benchmarks.bootstrap import INTERVALS
@@ -329,59 +327,3 @@ def test_prmbench_s_and_the_search_s_figures_of_the_paper() -> None:
     assert row.paper == 48.0
     (row,) = search_rows("prm@8 official", sets[1:], [1.0] * (len(sets) - 1), paper, subsets=False)
     assert row.paper is None
-
-
-def test_a_leaderboard_ranks_systems_beside_the_paper_s(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two models on the same items: their rows by every rule, the published ones, and the paired differences."""
-    (size,) = {row["n"] for row in rows_of("model", "--on", "processbench")}
-    for room in ("rows", "board"):
-        monkeypatch.setattr(f"pathfinder.bench.{room}.SIZES", rows.SIZES | {"processbench": {"all": size}})
-    other, _ = save_prm(Path("other"))
-    for weights in other.parameters():
-        weights.data.mul_(-2)
-    other.save_pretrained("other")
-    for model in ("model", "other"):
-        run("bench", model, "--predictions", f"{model}-result")
-    (file,) = Path("model-result/.eval_results").iterdir()
-    (entry,) = parse_eval_result_entries(yaml.safe_load(file.read_text()))
-    first = rows_of("model", "--on", "processbench")[0]
-    assert (file.name, entry.dataset_id, entry.value) == (
-        "processbench.yaml",
-        "Qwen/ProcessBench",
-        round(first["value"], 2),
-    )
-    assert (entry.notes or "").startswith("mean F1 in percent by soundness, 95 % interval [")
-    words = ("leaderboard", "model-result", "other-result")
-    board = checked("leaderboard", run(*words, "--page", "board.html", "--json"))
-    mine = [row for row in board["rows"] if row["source"] != "published"]
-    assert {(row["system"], row["source"]) for row in mine} == {("model-result", "model"), ("other-result", "other")}
-    for row in rows_of("model"):
-        assert row in [{key: one[key] for key in KEYS} for one in mine]
-    published = {(row["benchmark"], row["system"]): row for row in board["rows"] if row["source"] == "published"}
-    ours = published["processbench", "PathFinder-PRM-7B"]
-    assert (ours["value"], ours["n"], ours["low"], ours["seconds"]) == (69.5, size, None, None)
-    assert {name for name, _ in published} == {"processbench"}, "the other has fewer items than the paper's"
-    values = [row["value"] for row in board["rows"] if row["benchmark"] == "processbench"]
-    assert values == sorted(values, reverse=True)
-    assert [re.findall(r"model-result|other-result", told) for told in board["differences"]] == [
-        ["model-result", "other-result"]
-    ] * 2
-    sound = {
-        row["system"]: row["value"] for row in mine if row["rule"] == "soundness" and row["benchmark"] == "processbench"
-    }
-    (found,) = re.findall(r"by ([\d.]+) points|difference is ([-+\d.]+)", board["differences"][0])
-    assert abs(float("".join(found))) == pytest.approx(abs(sound["model-result"] - sound["other-result"]), abs=0.051)
-    page = Path("board.html").read_text()
-    assert "PathFinder-PRM-7B" in page
-    assert "model-result" in page
-
-
-@pytest.mark.parametrize("content", [None, "[]", '{"rows": [{}], "seconds": 1, "model": ""}', "{"])
-def test_a_folder_without_a_result_is_named(tmp_path: Path, content: str | None) -> None:
-    if content is not None:
-        (tmp_path / "bench.json").write_text(content)
-    done = CLI.invoke(app, ["leaderboard", str(tmp_path)])
-    assert done.exit_code == 1
-    assert re.search(r"bench.json.*(no result of `pathfinder bench|not valid JSON|No such file)", done.stderr), (
-        done.stderr
-    )

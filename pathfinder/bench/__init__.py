@@ -118,6 +118,7 @@ def bench(
     The key of a server is read from OPENAI_API_KEY.
     """
     from pathfinder.bench import evaluate
+    from pathfinder.bench.board import kept_results
     from pathfinder.bench.rows import RESULT, eval_results, printed
     from pathfinder.bench.search import SearchOptions
 
@@ -127,6 +128,7 @@ def bench(
         _refuse(ctx, _GUIDED, "only for --on search")
     if not model.startswith(_CRITIC):
         _refuse(ctx, _JUDGE, "only for a chat model, critic:NAME")
+    kept, seconds = kept_results(predictions, model, names)
     if model.startswith(_CRITIC):
         from pathfinder.core.params import CriticSettings
         from pathfinder.judge.critics import critic_named
@@ -156,7 +158,9 @@ def bench(
         rows = evaluate.bench_prm(found, names, selection, search, server)
     made = [asdict(row) for row in rows]
     if predictions is not None:
-        write_json(predictions / RESULT, {"model": model, "seconds": time.monotonic() - start, "rows": made})
+        seconds += time.monotonic() - start
+        held = [*map(asdict, kept), *made]
+        write_json(predictions / RESULT, {"model": model, "seconds": seconds, "rows": held})
         for file, content in eval_results(rows).items():
             write_text(predictions / ".eval_results" / file, content)
     show(made, as_json, printed(rows))

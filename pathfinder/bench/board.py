@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import combinations
 from math import nan
@@ -15,8 +15,9 @@ from pathfinder.bench.rows import ALL, RESULT, SIZES, TABLES, WHOLE, Row
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import BenchmarkName
 from pathfinder.pages.page import Page, Section, Table, Text, to_html
-from pathfinder.reporting.comparisons import compare, gather, on_prmbench, on_processbench
+from pathfinder.reporting.comparisons import System, compare, gather, on_prmbench, on_processbench
 
+_MEASURES: dict[BenchmarkName, Any] = {"processbench": on_processbench, "prmbench": on_prmbench}
 Results = Mapping[str, tuple[dict[str, Any], list[Row]]]
 
 
@@ -30,6 +31,20 @@ def read_results(folders: Sequence[Path]) -> Results:
         except (KeyError, TypeError) as error:
             raise DataError(f"{folder / RESULT}: no result of `pathfinder bench --predictions {folder}`") from error
     return found
+
+
+def kept_results(folder: Path | None, model: str, names: Collection[str]) -> tuple[list[Row], float]:
+    """The rows of an earlier result in ``folder`` on benchmarks other than ``names``, and the seconds that it took.
+
+    Raises ``DataError`` if the result is another model's.
+    """
+    if folder is None or not (folder / RESULT).exists():
+        return [], 0.0
+    ((result, rows),) = read_results([folder]).values()
+    if result.get("model") != model:
+        raise DataError(f"{folder / RESULT}: the result of {result.get('model')}; name another folder for {model}")
+    kept = [row for row in rows if row.benchmark not in names]
+    return kept, float(result["seconds"]) if kept else 0.0
 
 
 def ranked(results: Results) -> list[dict[str, Any]]:
@@ -53,22 +68,25 @@ def differences(results: Results, data: Path) -> Iterator[str]:
 
     Raises ``DataError`` for a missing folder of a benchmark, and for other predictions than those of ``bench``.
     """
-    measures: dict[BenchmarkName, Any] = {"processbench": on_processbench, "prmbench": on_prmbench}
-    for name, measure in measures.items():
-        files = {one: file for one in results if (file := Path(one, f"{name}.jsonl")).exists()}
+    for name in _MEASURES:
+        rules = {one: row.rule for one, (_, rows) in results.items() for row in reversed(rows) if row.benchmark == name}
+        files = {one: file for one in rules if (file := Path(one, f"{name}.jsonl")).exists()}
         if len(files) < 2:
             continue
         items = Selection(data).read(name).items
-        rules = {one: row.rule for one in files for row in reversed(results[one][1]) if row.benchmark == name}
-        try:
-            found = {
-                one: gather({0: measure(items, [row for _, row in read_jsonl(file)])}, INTERVALS, reading=rules[one])
-                for one, file in files.items()
-            }
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{data / name}: predictions of other items, or not of `bench --predictions`") from error
-        systems = {one: system for one, system in found.items() if system is not None}
+        systems = {one: _system(name, items, file, rules[one]) for one, file in files.items()}
         yield from map(str, compare(systems, combinations(systems, 2), name, INTERVALS))
+
+
+def _system(name: BenchmarkName, items: Sequence[Any], file: Path, rule: str) -> System:
+    rows = [row for _, row in read_jsonl(file)]
+    try:
+        found = gather({0: _MEASURES[name](items, rows)}, INTERVALS, reading=rule)
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{file}: not predictions of `bench --predictions`; run it again") from error
+    if found is None:
+        raise DataError(f"{file}: predictions of other items than --data has; name the folder that `bench` read")
+    return found
 
 
 def cells(row: Mapping[str, Any]) -> dict[str, str]:
