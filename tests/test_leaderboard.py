@@ -104,6 +104,21 @@ def test_predictions_of_other_items_are_named(folder: Path) -> None:
     assert "one/processbench.jsonl: predictions of other items than --data has; name the folder" in done.stderr
 
 
+@pytest.mark.parametrize(("system", "rule"), [("theirs", "authors"), ("chat", "repaired")])
+def test_systems_with_one_question_have_a_difference(folder: Path, system: str, rule: str) -> None:
+    """A published PRM's only score and a chat model's search for errors answer the question of our error labels."""
+    run("bench", "model", "--predictions", "ours")
+    shutil.copytree("ours", system)
+    result = json.loads(Path(system, "bench.json").read_text())
+    mine = {"processbench": [rule], "prmbench": [rule, "benchmark"]}
+    first = {row["benchmark"]: row for row in result["rows"]}
+    result["rows"] = [first[name] | {"rule": one} for name, rules in mine.items() for one in rules]
+    Path(system, "bench.json").write_text(json.dumps(result))
+    told = board_of("ours", system)
+    assert len(told) == 2
+    assert all("do not differ clearly" in sentence for sentence in told)
+
+
 @pytest.mark.parametrize("content", [None, "[]", '{"rows": [{}], "seconds": 1, "model": ""}', "{"])
 def test_a_folder_without_a_result_is_named(tmp_path: Path, content: str | None) -> None:
     if content is not None:

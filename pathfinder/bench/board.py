@@ -12,12 +12,18 @@ from typing import Any
 from ground.io import DataError, read_json, read_jsonl
 from pathfinder.bench.evaluate import Selection
 from pathfinder.bench.rows import ALL, RESULT, SIZES, TABLES, WHOLE, Row
+from pathfinder.benchmarks import prmbench, processbench
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import BenchmarkName
+from pathfinder.core.readings import DECLARED, OWN
 from pathfinder.pages.page import Page, Section, Table, Text, to_html
 from pathfinder.reporting.comparisons import System, compare, gather, on_prmbench, on_processbench
 
-_MEASURES: dict[BenchmarkName, Any] = {"processbench": on_processbench, "prmbench": on_prmbench}
+_MEASURES: dict[BenchmarkName, tuple[Any, str]] = {
+    "processbench": (on_processbench, processbench.READING),
+    "prmbench": (on_prmbench, prmbench.READING),
+}
+"""How each benchmark measures predictions, and the reading that it asks a chat model for."""
 Results = Mapping[str, tuple[dict[str, Any], list[Row]]]
 
 
@@ -79,9 +85,11 @@ def differences(results: Results, data: Path) -> Iterator[str]:
 
 
 def _system(name: BenchmarkName, items: Sequence[Any], file: Path, rule: str) -> System:
+    measure, asked = _MEASURES[name]
+    reading = rule if rule in DECLARED else asked if rule == "repaired" else OWN
     rows = [row for _, row in read_jsonl(file)]
     try:
-        found = gather({0: _MEASURES[name](items, rows)}, INTERVALS, reading=rule)
+        found = gather({0: measure(items, rows)}, INTERVALS, reading=reading)
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{file}: not predictions of `bench --predictions`; run it again") from error
     if found is None:
