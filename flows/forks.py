@@ -28,8 +28,9 @@ from typing import Any, NoReturn
 
 from evidence.dvc.history import MAIN_LOCK
 from evidence.dvc.lock import blocks_of, replace_blocks
+from evidence.record import identity
 from flows.processes import MARK, MOST_BYTES
-from ground.io import write_text
+from ground.io import DataError, write_text
 from pathfinder.core.kernels import pin_kernels
 
 _DVC = (
@@ -46,6 +47,7 @@ _SHELLS = {"sh", "bash", "dash", "zsh"}
 _OF_COMMAND = {MARK, "DVC_ROOT", "DVC_STAGE"}
 """The variables in which the commands of one run may differ. Libraries read all others when they are imported."""
 _OWN = {path.parent.name for path in Path(__file__).parents[1].glob("*/__init__.py")}
+_IDENTITY = identity.__name__.replace(".", "/") + ".py"
 _CARD = Path("/proc/driver/nvidia")
 _inherited, _added = dict(os.environ), dict[str, str]()
 
@@ -59,7 +61,7 @@ def serve(control: socket.socket) -> None:
         if not message:
             return
         request = json.loads(message)
-        _prepare(request["arguments"][-1].partition("@")[0])
+        _prepare(request["arguments"][-1].partition("@")[0], Path(request["root"]))
         if os.fork() == 0:
             control.close()
             _command(request, socket.socket(fileno=files[0]), files[1])
@@ -67,12 +69,14 @@ def serve(control: socket.socket) -> None:
             os.close(file)
 
 
-def _prepare(stage: str) -> None:
-    """Import PyTorch before the first stage that needs it, and keep the variables that this sets."""
+def _prepare(stage: str, root: Path) -> None:
+    """Before a stage that needs PyTorch: import it, keep the variables that this sets, and parse the stage's code."""
     if stage in _STAGES and not _CARD.exists():
         pin_kernels()
         import_module("torch")
         _added.update((name, value) for name, value in os.environ.items() if name not in _inherited)
+        with contextlib.suppress(DataError, OSError):  # the stage says what is wrong
+            identity.import_closure(f"stages.{stage}", root)
 
 
 def _command(request: dict[str, Any], answer: socket.socket, out: int) -> NoReturn:
@@ -124,6 +128,8 @@ def _stage(module: str, *words: str, env: dict[str, str], cwd: str, **_: Any) ->
         sys.path[0] = os.getcwd()
         for name in ["__mp_main__", *(name for name in sys.modules if name.partition(".")[0] in _OWN)]:
             sys.modules.pop(name, None)
+        if Path(_IDENTITY).is_file():
+            import_module(identity.__name__).PARSED.update(identity.PARSED)
         gc.freeze()
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         return 0

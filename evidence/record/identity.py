@@ -53,6 +53,8 @@ _FINDER, _IMPORT = ModuleFinder(), dis.opmap["IMPORT_NAME"]
 _COMMAND = re.compile(r"python -m ([a-z0-9_.]+)(?: |$)")
 WRAPPER = "python -m evidence record -- "
 """The beginning of a stage's command that records any other command."""
+PARSED: dict[bytes, tuple[CodeType, list[tuple[Any, ...]]]] = {}
+"""The code of each source file and its imports. A stage that is a fork has those of its parent (``flows.forks``)."""
 
 
 def module_of(cmd: str) -> str | None:
@@ -108,16 +110,21 @@ def imported_names(path: Path, root: Path = Path(".")) -> tuple[str, ...]:
         raise DataError(f"{path}: line {error.lineno} cannot be parsed ({error.msg}); fix the syntax error") from error
 
 
-@cache
 def compiled_code(source: bytes) -> CodeType:
     """The code of a source file; raises ``SyntaxError`` if it cannot be parsed."""
-    return compile(source, "<source>", "exec", dont_inherit=True)
+    return _parsed(source)[0]
 
 
-@cache
+def _parsed(source: bytes) -> tuple[CodeType, list[tuple[Any, ...]]]:
+    if source not in PARSED:
+        code = compile(source, "<source>", "exec", dont_inherit=True)
+        PARSED[source] = code, [*_imports(code)]
+    return PARSED[source]
+
+
 def _names(source: bytes, package: tuple[str, ...]) -> tuple[str, ...]:
     names: list[str] = []
-    for *level, parts, module in _imports(compiled_code(source)):
+    for *level, parts, module in _parsed(source)[1]:
         above = package[: len(package) - level[0] + 1] if level else ()
         base = ".".join([*above, *([module] if module else [])])
         names += [base, *(f"{base}.{part}" for part in parts or ())]

@@ -199,6 +199,22 @@ def test_a_fork_that_fails_fails_as_a_process_does(word: str, told: str, project
     dvc.stop()
 
 
+def test_a_fork_does_not_parse_the_code_again_that_its_parent_has_parsed(project: Project, warm_starts: None) -> None:
+    _stages(project, sample="python -m stages.sample one.json")
+    (project.root / "evidence/record").mkdir(parents=True)
+    for name in ("evidence/__init__.py", "evidence/record/__init__.py"):
+        (project.root / name).touch()
+    (project.root / "evidence/record/identity.py").write_text("PARSED = {}\n")
+    told = "import json, sys, pathlib\nfrom evidence.record.identity import PARSED\n"
+    (project.root / "stages/sample.py").write_text(
+        told + "pathlib.Path(sys.argv[1]).write_text(json.dumps([source.decode() for source in PARSED]))\n"
+    )
+    dvc = Dvc(project.root, warm=True)
+    assert dvc.reproduce("sample") == "ran"
+    assert any(source.startswith(told) for source in json.loads((project.root / "one.json").read_text()))
+    dvc.stop()
+
+
 def test_a_stage_with_other_variables_is_a_process_of_its_own(project: Project, warm_starts: None) -> None:
     _stages(project, sample="python -m stages.sample one.json")
     dvc = Dvc(project.root, warm=True)
