@@ -1,8 +1,8 @@
 """The only client of OpenAI-compatible servers (vLLM, llama.cpp, hosted APIs); it sends many calls concurrently.
 
 Transient failures (429, 5xx, timeouts, resets, truncated or unreadable bodies) are retried with jitter and a maximum
-wait. A prompt that is too long or refused is a result. A wrong address, API key or model stops the run. The key is read
-from ``OPENAI_API_KEY``; local servers accept any value.
+wait. A prompt that is too long or refused is a result. A wrong address, API key or model and a refused setting stop the
+run. The key is read from ``OPENAI_API_KEY``; local servers accept any value.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _LONGEST_WAIT_S = 60.0
 _FAILED_IN_A_ROW = 8  # after this many calls without a success between them, the server counts as down
 _TOP_LOGPROBS = 20  # vLLM's default limit
 _LONGEST_MESSAGE = 500
+_TOO_LONG = ("context length", "maximum context", "too long")  # in the messages of servers
+_TEXTS = ("messages", "prompt", "input")  # the parts of a call that hold the prompt, not a setting
 _MINUS_INFINITY = -9999.0  # as vLLM writes it
 _NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 """Sampling settings that vLLM takes from the model's generation_config.json unless a call or the server's command names
@@ -96,7 +98,7 @@ class ServerClient:
         """Answer user turns, given as (key, text); every conversation starts with the turns ``before``.
 
         Results arrive in any order. Raises ``TransientError`` if the server is down, ``DataError`` for a wrong address,
-        API key or model.
+        API key or model and for a refused setting.
         """
 
         async def call(key: str, text: str, client: openai.AsyncOpenAI) -> Reply | Failure:
@@ -217,9 +219,7 @@ class ServerClient:
         try:
             result = await self._retried(attempt, self._retries, " or ".join(clients))
         except openai.BadRequestError as error:
-            message = _said(error).lower()
-            too_long = any(sign in message for sign in ("context length", "maximum context", "too long"))
-            return Failure("too_long" if too_long or error.code == "context_length_exceeded" else "refused", message)
+            return _refusal(error, " or ".join(clients))
         except TransientError as error:
             self._failed += 1
             if self._failed >= _FAILED_IN_A_ROW:
@@ -280,6 +280,16 @@ def _said(error: Exception) -> str:
     """The message of a server's error, in one line of at most 500 characters, without the key, which it may repeat."""
     text, key = " ".join(str(error).split()), os.environ.get("OPENAI_API_KEY")
     return (text.replace(key, "(the key)") if key else text)[:_LONGEST_MESSAGE]
+
+
+def _refusal(error: openai.BadRequestError, where: str) -> Failure:
+    """The outcome of a refused call; raises ``DataError`` if the server names a setting, which no prompt can mend."""
+    message = _said(error).lower()
+    if error.code == "context_length_exceeded" or any(sign in message for sign in _TOO_LONG):
+        return Failure("too_long", message)
+    if error.param and not str(error.param).startswith(_TEXTS):
+        raise DataError(f"{where}: refuses the setting {error.param} ({message}); use a model that accepts it")
+    return Failure("refused", message)
 
 
 def _wait(attempt: int, error: Exception) -> float:

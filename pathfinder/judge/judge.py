@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _PREFILL_CELLS = 1 << 25  # rows * tokens^2 of a batch in process: 128 MiB of float32 attention per head
 _AT_ONCE = 2
 """Batches that a CPU draws at a time. The pipeline has few other stages to run meanwhile."""
+_REFUSED_FIRST = 8  # after so many different prompts without an answer, the server is at fault
 
 PromptOf = Callable[[str], str]
 """Builds the prompt of a journal key."""
@@ -112,26 +113,52 @@ class ServerJudge:
     specials: tuple[str, ...] = FOREIGN_SPECIALS
 
     def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, meter: Meter) -> dict[str, str]:
-        """Ask for the missing answers concurrently and write each on arrival."""
+        """Ask for the missing answers concurrently and write each on arrival.
+
+        Refusals wait for the first answer, which shows that the server works. Raises ``DataError`` if it refuses eight
+        prompts before; none of them is written.
+        """
         missing = _missing(keys, journal, meter)
-        failed: dict[str, str] = {}
-
-        def write(key: str, result: Reply | Failure) -> None:
-            if isinstance(result, Failure) and result.outcome == "engine_error":
-                failed[key] = result.message
-                meter.failed()
-                return
-            entry = _entry(result)
-            journal.write(key, entry)
-            meter.answered(key, entry)
-
+        arrivals = _Arrivals(journal, meter)
         if missing:
             requests = ((key, prompt_of(key)) for key in missing if meter.take())
             try:
-                self.start().chat(requests, self.sampling, write, self.before)
+                self.start().chat(requests, self.sampling, arrivals.take, self.before)
+                arrivals.write()
             finally:
                 journal.sync()
-        return failed
+        return arrivals.failed
+
+
+@dataclass
+class _Arrivals:
+    """The results of a server's calls on their way to the journal, and the messages of engine errors by key."""
+
+    journal: Journal
+    meter: Meter
+    failed: dict[str, str] = field(default_factory=dict)
+    waiting: dict[str, Reply | Failure] = field(default_factory=dict)
+    works: bool = False  # the server gave an answer
+
+    def take(self, key: str, result: Reply | Failure) -> None:
+        """Write a result, or keep a refusal; raises ``DataError`` at the eighth prompt without an answer."""
+        if isinstance(result, Failure) and result.outcome == "engine_error":
+            self.failed[key] = result.message
+            self.meter.failed()
+            return
+        self.waiting[key] = result
+        self.works = self.works or isinstance(result, Reply)
+        if self.works:
+            self.write()
+        elif len({key.partition(":")[0] for key in self.waiting}) == _REFUSED_FIRST and isinstance(result, Failure):
+            raise DataError(f"the server refuses every prompt: {result.message}; correct the server or its settings")
+
+    def write(self) -> None:
+        """Write all results that wait."""
+        for key in list(self.waiting):
+            entry = _entry(self.waiting.pop(key))
+            self.journal.write(key, entry)
+            self.meter.answered(key, entry)
 
 
 class LocalJudge:

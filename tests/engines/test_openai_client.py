@@ -114,6 +114,14 @@ def test_a_wrong_key_or_model_stops_at_once(fault: str) -> None:
         assert server.calls <= 8
 
 
+def test_a_refused_setting_stops_at_once_and_is_no_outcome_of_a_prompt() -> None:
+    """As OpenAI's reasoning models answer ``max_tokens``; fails if the journal keeps a refusal for every prompt."""
+    with judge_server(JudgeServer(echo, fault=lambda _: "setting")) as server:
+        with pytest.raises(DataError, match=r"refuses the setting max_tokens \(.*; use a model that accepts it"):
+            ask(server)
+        assert server.calls <= 8
+
+
 def test_the_served_model_is_checked() -> None:
     with judge_server(JudgeServer(echo)) as server:
         assert connect([server.url], 1, 5.0, 0).model == "tiny-judge"

@@ -143,6 +143,25 @@ def test_engine_errors_are_reported_and_never_written(tiny: Path, tmp_path: Path
             assert "p3:0" in journal
 
 
+def test_a_server_that_refuses_every_prompt_ends_the_run_and_nothing_is_kept(tmp_path: Path) -> None:
+    """As vLLM answers with a chat template that it cannot use; the journal would hold these refusals for good."""
+    (tmp_path / "model.safetensors").write_bytes(b"1")
+    with (
+        judge_server(JudgeServer(lambda prompt, seed: "x", fault=lambda n: "400")) as server,
+        open_judge(tmp_path, params(engine="openai", base_urls=[server.url]), tmp_path) as judge,
+        Journal(tmp_path / "j") as journal,
+    ):
+        with pytest.raises(DataError, match=r"refuses every prompt: .*fault.*; correct the server"):
+            judge.ask(KEYS, prompt_of, journal, meter_of())
+        assert len(journal) == 0
+        votes = [f"p1:{vote}" for vote in range(1, 10)]
+        assert judge.ask(votes, prompt_of, journal, meter_of()) == {}
+        assert {journal[key]["outcome"] for key in votes} == {"refused"}, "one prompt says nothing about the server"
+        server.calls, server.fault = 0, lambda n: "400" if n < 5 else "none"
+        assert judge.ask(KEYS, prompt_of, journal, meter_of()) == {}
+        assert sum("outcome" in journal[key] for key in KEYS) == 5
+
+
 @pytest.mark.parametrize("engine", ["openai", "transformers"])
 def test_a_budget_stops_between_calls_and_a_larger_one_resumes(tiny: Path, tmp_path: Path, engine: str) -> None:
     with (

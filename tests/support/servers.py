@@ -139,6 +139,9 @@ def judge_server(judge: JudgeServer) -> Iterator[JudgeServer]:
                 self.send(429, {"error": {"message": "slow down"}}, headers={"Retry-After": "0"})
             elif fault in ("400", "401", "404", "500", "503"):
                 self.send(int(fault), {"error": {"message": "fault"}})
+            elif fault == "setting":
+                told = {"message": "'max_tokens' is not supported with this model.", "param": "max_tokens"}
+                self.send(400, {"error": told})
             elif fault == "too_long":
                 self.send(400, {"error": {"message": "This model's maximum context length is 10 tokens."}})
             elif fault == "empty":
