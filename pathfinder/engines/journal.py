@@ -90,7 +90,10 @@ class Journal:
         return joined(_bytes_of(place) for place in self._places.values() if place & _USED)
 
     def write(self, key: str, value: Any) -> None:
-        """Add an entry, fsynced in batches of 64 or one second; raises ``ValueError`` for a known or malformed key."""
+        """Add an entry, fsynced in batches of 64 or one second.
+
+        Raises ``ValueError`` for a known or malformed key, ``OSError`` with the file's name if the disk is full.
+        """
         digest = _digest(key.encode())
         if digest in self._places:
             raise ValueError(f"{self.path}: {key} is already answered")
@@ -99,9 +102,9 @@ class Journal:
             view = memoryview(line)
             while view:
                 view = view[os.write(self._file.fileno(), view) :]
-        except OSError:
+        except OSError as error:
             self._file.truncate(self._end)  # a full disk must not leave half a line before a later one
-            raise
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
         self._places[digest] = self._end << _SIZE_BITS | len(line) | _USED
         self._end += len(line)
         self._unsynced += 1

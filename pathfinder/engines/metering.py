@@ -102,7 +102,7 @@ class Meter:
         self._progress.advance()
 
     def _count(self, key: str, entry: Any) -> int:
-        tokens = int(entry.get("tokens", 0)) + int(entry.get("prompt_tokens", 0))
+        tokens = (entry.get("tokens") or 0) + (entry.get("prompt_tokens") or 0)  # null in old journals
         self.calls += 1
         self.tokens += tokens
         self._shares.update(self.read(key, entry).items())

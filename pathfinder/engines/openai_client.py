@@ -196,7 +196,7 @@ class ServerClient:
         try:
             asyncio.run(run_all())
         except BaseExceptionGroup as failures:  # not except*: before Python 3.11.4 it raises a group again
-            ours, others = failures.split((DataError, TransientError))
+            ours, others = failures.split((DataError, TransientError, OSError))
             if ours is None or others is not None:
                 raise
             raise ours.exceptions[0] from None
@@ -301,9 +301,9 @@ def _wait(attempt: int, error: Exception) -> float:
 
 
 def _reply(text: str, finish: str | None, answer: Any) -> Reply:
-    storable, usage = text.encode("utf-8", "replace").decode(), answer.usage  # without lone surrogates
-    tokens, prompt_tokens = (usage.completion_tokens, usage.prompt_tokens) if usage is not None else (0, 0)
-    return Reply(storable, tokens, "length" if finish == "length" else "stop", prompt_tokens, str(answer.id or ""))
+    storable = text.encode("utf-8", "replace").decode()  # without lone surrogates
+    tokens, asked = (getattr(answer.usage, name, None) or 0 for name in ("completion_tokens", "prompt_tokens"))
+    return Reply(storable, tokens, "length" if finish == "length" else "stop", asked, str(answer.id or ""))
 
 
 def _logprobs(choice: Any, names: Sequence[str]) -> list[float]:

@@ -220,7 +220,8 @@ class Labelling:
             return Answer(round_, None, entry["outcome"], None, entry["message"])
         scores, detail = read_scores(entry["text"], self.params.preset, entry["finish"] == "length")
         outcome: Outcome = "unparsed" if scores is None else "parsed"
-        return Answer(round_, entry["text"], outcome, scores, detail, entry["tokens"], entry.get("prompt_tokens", 0))
+        tokens, prompt_tokens = entry["tokens"] or 0, entry.get("prompt_tokens") or 0
+        return Answer(round_, entry["text"], outcome, scores, detail, tokens, prompt_tokens)
 
 
 def journal_path(folder: Path, part: Part | None) -> Path:

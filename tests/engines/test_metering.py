@@ -48,11 +48,12 @@ def test_prompts_and_answers_cost_tokens_and_refusals_are_calls_without_tokens()
         assert meter.take()
     meter.answered("a", {"outcome": "refused", "message": "no"})
     assert meter.take()
+    meter.resumed("old", {"text": "x", "tokens": None, "prompt_tokens": None})
     meter.answered("b", ENTRY)
     assert meter.take()
     meter.answered("c", ENTRY)
     assert not meter.take()
-    assert (meter.calls, meter.tokens, meter.stopped) == (3, 200, "max_tokens_total 150")
+    assert (meter.calls, meter.tokens, meter.stopped) == (4, 200, "max_tokens_total 150")
 
 
 def test_hours_are_per_run(monkeypatch: pytest.MonkeyPatch) -> None:

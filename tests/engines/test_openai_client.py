@@ -122,6 +122,24 @@ def test_a_refused_setting_stops_at_once_and_is_no_outcome_of_a_prompt() -> None
         assert server.calls <= 8
 
 
+def test_an_answer_that_cannot_be_kept_is_an_error_of_the_disk() -> None:
+    def keep(key: str, result: Reply | Failure) -> None:
+        raise OSError(28, "No space left on device", "journal.jsonl")
+
+    with judge_server(JudgeServer(echo)) as server:
+        client = ServerClient([server.url], 8, 10.0, 6, server.model)
+        with pytest.raises(OSError, match=r"No space left on device: 'journal\.jsonl'"):
+            client.chat(REQUESTS, SAMPLING, keep)
+
+
+@pytest.mark.parametrize("usage", [{}, {"prompt_tokens": 1}, {"prompt_tokens": None, "completion_tokens": None}, None])
+def test_a_server_that_counts_no_tokens_counts_none(usage: dict[str, int | None] | None) -> None:
+    with judge_server(JudgeServer(echo, usage=usage)) as server:
+        found = ask(server)
+    counts = {(reply.tokens, reply.prompt_tokens) for reply in found.values() if isinstance(reply, Reply)}
+    assert counts == {(0, (usage or {}).get("prompt_tokens") or 0)}
+
+
 def test_the_served_model_is_checked() -> None:
     with judge_server(JudgeServer(echo)) as server:
         assert connect([server.url], 1, 5.0, 0).model == "tiny-judge"

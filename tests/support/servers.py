@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 Faults = Callable[[int], str]
+_USAGE = {"prompt_tokens": 1, "completion_tokens": 7, "total_tokens": 8}
 
 
 @dataclass
@@ -39,6 +40,7 @@ class JudgeServer:
     url: str = ""
     calls: int = 0
     answered: Counter[tuple[str, int]] = field(default_factory=Counter)
+    usage: Mapping[str, int | None] | None = field(default_factory=_USAGE.copy)
     seen: list[dict[str, Any]] | None = None  # collects the bodies of the calls
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -153,9 +155,8 @@ def judge_server(judge: JudgeServer) -> Iterator[JudgeServer]:
                 message = {"role": "assistant", "content": text}
                 finish = "content_filter" if fault == "filter" else "stop"
                 choice = {"index": 0, "message": message, "text": text, "finish_reason": finish}
-                usage = {"prompt_tokens": 1, "completion_tokens": 7, "total_tokens": 8}
                 answer = {"id": "x", "object": "chat.completion", "created": 0, "model": asked["model"]}
-                self.send(200, answer | {"choices": [choice], "usage": usage}, cut=20 if fault == "cut" else 0)
+                self.send(200, answer | {"choices": [choice], "usage": judge.usage}, cut=20 if fault == "cut" else 0)
 
     with serving(Handler) as url:
         judge.url = f"{url}/v1"
