@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from ground.io import DataError, TransientError, digest_of
 from ground.recording import note
@@ -123,28 +123,34 @@ def criticise(
     """Evaluate a judge on the benchmark in ``data``, ``limit`` items per subset or class (0: all).
 
     ``served`` is its name at the servers, if different. Writes ``artifacts/predictions/<benchmark>/<name>.jsonl`` and
-    ``metrics/<benchmark>/<name>.json`` and returns the result as one line. Whatever preset reads the answers, the
-    metrics hold the repaired figures and, under ``official``, the published evaluator's.
+    ``metrics/<benchmark>/<name>.json`` and returns the result as one line. The preset reads the answers of the main
+    figures. Whatever it is, the metrics hold the repaired figures and, under ``official``, the published reading's and
+    evaluator's.
 
     Raises ``BudgetSpentError`` if the budget is spent first and ``TransientError`` if calls failed; answers are kept.
     Raises ``DataError`` for a bad row of the benchmark and for a server without the model.
     """
     evaluation = read_evaluation(benchmark, data, limit)
     asked = ask(critic, evaluation, settings, served)
-    read = asked.read(evaluation, settings.preset)
-    answers = [answer for _, answer in read]
+    read = {preset: asked.read(evaluation, preset) for preset in get_args(Preset)}
+    answers = {preset: [answer for _, answer in found] for preset, found in read.items()}
+    others: dict[str, Any] = {}
+    if settings.preset == "official":
+        repaired = evaluation.summary(answers["repaired"], report)
+        others["readings"] = repaired.readings or {repaired.reading: repaired}
     metrics = evaluation.summary(
-        answers,
+        answers[settings.preset],
         report,
         system=critic.name,
         titles=list(critic.titles),
         preset=settings.preset,
         votes=asked.votes,
-        official=evaluation.official(answers),
+        official=evaluation.official(answers["official"]),
         published=critic.published(benchmark),
-        asked=asked.figures | {"items_unread": answers.count(None)},
+        asked=asked.figures | {"items_unread": answers[settings.preset].count(None)},
+        **others,
     )
-    evaluation.write(critic.name, [row for row, _ in read], metrics)
+    evaluation.write(critic.name, [row for row, _ in read[settings.preset]], metrics)
     return evaluation.headline(critic.name, metrics)
 
 

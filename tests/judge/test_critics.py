@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -16,9 +17,10 @@ from ground.io import DataError, TransientError, read_json
 from pathfinder.benchmarks.evaluation import BenchmarkName
 from pathfinder.benchmarks.grade import grade
 from pathfinder.benchmarks.grading import GradingPreset
+from pathfinder.benchmarks.metrics import Evaluated, PRMBench, ProcessBench
 from pathfinder.benchmarks.readers import CLASSES, read_prmbench, read_processbench
 from pathfinder.cli import app
-from pathfinder.core.params import CriticSettings, Report
+from pathfinder.core.params import CriticSettings, Preset, Report
 from pathfinder.engines.metering import BudgetSpentError
 from pathfinder.judge.critic_prompts import PUBLISHED
 from pathfinder.judge.critics import CRITICS, Critic, critic_named, criticise
@@ -308,3 +310,20 @@ def test_a_judge_without_readable_answers(project: Path) -> None:
     assert prm["overall"] == 0.0
     assert prm["official"]["overall"] == -100.0
     assert set(prm["official"]) == {"classes", "categories", "overall"}
+
+
+@pytest.mark.parametrize("preset", get_args(Preset))
+@pytest.mark.parametrize(("form", "judge"), [(ProcessBench, knows), (PRMBench, scores)])
+def test_each_figure_follows_its_own_rules_whatever_the_preset(
+    project: Path, preset: Preset, form: type[Evaluated], judge: Callable[[str, int], str]
+) -> None:
+    """The published scripts read unfinished thinking, so the rows "as published" and "repaired" differ by it."""
+    benchmark: BenchmarkName = "processbench" if form is ProcessBench else "prmbench"
+    with judge_server(JudgeServer(lambda prompt, seed: "<think>" + judge(prompt, seed))) as server:
+        evaluate(server, benchmark, preset=preset)
+    metrics = form.model_validate(read_json(Path(f"metrics/{benchmark}/critic-gpt-4o.json")))
+    assert metrics.official is not None
+    published = metrics.official.headline or 0.0
+    assert published > 90.0
+    assert metrics.by_default_rule.headline == 0.0
+    assert metrics.headline == (0.0 if preset == "repaired" else pytest.approx(published))
