@@ -45,6 +45,7 @@ _COUNTED = {
     "repeated": "repeated rows ({repeated})",
     "unknown_id": "ids that are not in the data (left out)",
     "subsets_left_out": "subsets missing in the file or the data (the mean is over the others)",
+    "sets_left_out": "folders of other sets than the six (left out)",
     "unknown_question": "questions that are not in the data ({unknown})",
     "other_key": "rows whose gt_answer differs from the data's answer ({differing})",
     "steps_without_label": "steps without a label (left out)",
@@ -181,11 +182,14 @@ def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any
     """Grade rows of the published search: ``question``, ``pred_answer``, ``gt_answer`` and optionally ``set``.
 
     Without ``set`` (a published file has one set), the name of the file or of its folder gives the set, or else the
-    question does. Repaired: each problem counts once, against the data's key; a problem without a row is wrong, and
-    problems with the same text use their rows in turn. Official: every row counts, and only rows, against its own
-    ``gt_answer``, as published. Raises ``DataError`` for a malformed row.
+    question does. The folders of other sets, as the published script's ``aime25``, are left out. Repaired: each problem
+    counts once, against the data's key; a problem without a row is wrong, and problems with the same text use their
+    rows in turn. Official: every row counts, and only rows, against its own ``gt_answer``, as published. Raises
+    ``DataError`` for a malformed row.
     """
     rows = predicted_answers(file, data)
+    left_out = {name for name, _ in rows} - {*get_args(SearchSet)}
+    rows = {key: mine for key, mine in rows.items() if key[0] not in left_out}
     problems = read_search(data, sorted({name for name, _ in rows})).items
     keys = {(problem.set, problem.problem): problem.key for problem in problems}
     pairs: list[tuple[str, Any, str | None]] = []  # set, key, answer
@@ -212,6 +216,7 @@ def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any
         "repeated": sum(max(0, len(mine) - asked[key]) for key, mine in rows.items() if key in asked),
         "without_row": sum(max(0, count - len(rows.get(key, ()))) for key, count in asked.items()),
         "without_answer": sum(row.get("pred_answer") is None for _, row in given),
+        "sets_left_out": sorted(left_out),
         "unknown_question": sum(key not in asked for key, _ in given),
         "other_key": sum(key in keys and row.get("gt_answer") not in (None, keys[key]) for key, row in given),
         "grading_failures": dict(sorted(grader.failures.items())),
@@ -222,7 +227,7 @@ def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any
 def predicted_answers(file: Path, data: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """The rows of a search file by set and question; ``data`` names the set of a question where the file does not.
 
-    Raises ``DataError`` for a malformed row.
+    In a published script's folder, the folder of any other set names it. Raises ``DataError`` for a malformed row.
     """
     set_of = {problem.problem: problem.set for problem in read_search(data, search_sets(data)).items}
     rows: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
@@ -231,7 +236,7 @@ def predicted_answers(file: Path, data: Path) -> dict[tuple[str, str], list[dict
         names = (path.stem, path.parent.name) if given is None else (given,)
         name = next(filter(None, (search_set_named(str(name)) for name in names)), None)
         if given is None:
-            name = name or set_of.get(str(question))
+            name = name or set_of.get(str(question)) or (path.parent.name if file.is_dir() else None)
         is_valid = isinstance(question, str) and isinstance(row.get("pred_answer"), str | None)
         if name is None or not is_valid or not _is_key(row.get("gt_answer")):
             raise DataError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, get_args
@@ -123,6 +124,24 @@ def test_a_search_folder_of_the_published_script(tmp_path: Path) -> None:
         "rows without an answer (wrong): 1",
         "repeated rows (the first is used): 1",
     ]
+
+
+def test_a_set_that_the_paper_does_not_report_is_left_out_of_a_folder(tmp_path: Path) -> None:
+    """The published script also searches AIME25, whose results stand beside those of the six sets."""
+    problems(tmp_path / "data", "aime24", ["1"])
+    for name in ("aime24", "aime25"):
+        (tmp_path / "out" / name).mkdir(parents=True)
+        row = {"question": "0?" if name == "aime24" else "new?", "gt_answer": "1", "pred_answer": "1"}
+        (tmp_path / "out" / name / "result-0-None.json").write_text(json.dumps([row]))
+    for preset in get_args(GradingPreset):
+        found = grade("search", tmp_path / "out", tmp_path / "data", preset)
+        assert (found["sets"], found["average"]) == ({"aime24": 100.0}, 100.0)
+        assert notes("search", found, preset) == ["folders of other sets than the six (left out): 1"]
+    with pytest.raises(DataError, match="a set of aime24"):
+        grade("search", tmp_path / "out/aime25/result-0-None.json", tmp_path / "data")
+    shutil.rmtree(tmp_path / "out/aime24")
+    with pytest.raises(DataError, match="no row's question is one of"):
+        grade("search", tmp_path / "out", tmp_path / "data")
 
 
 def test_a_search_rows_own_key_counts_in_the_official_preset(tmp_path: Path) -> None:
@@ -331,6 +350,7 @@ def test_search_rows_are_counted(tmp_path: Path) -> None:
             "repeated": 0,
             "without_row": 0,
             "without_answer": 1,
+            "sets_left_out": [],
             "unknown_question": 1,
             "other_key": 0,
             "grading_failures": {},
