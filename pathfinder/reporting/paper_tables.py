@@ -42,8 +42,8 @@ _OF_PAPER = {
 def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
     """The paper's five result tables, followed by our rows under the published rule and under our own.
 
-    Only a row under the published rule has a difference from the paper's figures: the paper used no other rule. There
-    is none if the data or models differ from the paper's (not ``is_comparable``).
+    Only a row as published, or graded as published, has a difference from the paper's figures: the paper used no other
+    rule. There is none if the data or models differ from the paper's (not ``is_comparable``).
     """
     tables = [_paper_table(results, bench, bench.table, is_comparable) for bench in names.BENCHMARKS]
     tables += [_scale_table(results, is_comparable)]
@@ -59,13 +59,14 @@ def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable
         name, titles = f"ours: {label(members)}", [paper.ours(members[0].variant, members[0].mix)]
         if values := known(cells.scores_of(members, published, table.columns)):
             reading = _reading(benchmark, reading_as_published(members[0].variant))
-            found.append((f"{name}, {_words(results, benchmark)}", reading, values, titles))
+            words = _words(benchmark, results.benchmarks[benchmark][members[0].name])
+            found.append((f"{name}, {words}", reading, values, titles))
         if values := known(cells.scores_of(members, results.read(benchmark, repaired), table.columns)):
             reading = _reading(benchmark, results.benchmarks[benchmark][members[0].name].reading)
             found.append((f"{name}, {REPAIRED}", reading, values, []))
     for name, metrics in results.published[benchmark].items():
         titles = results.titles(name)
-        for words, view, compared in _views(metrics):
+        for words, view, compared in _views(benchmark, metrics):
             title = ", ".join(filter(None, (f"measured: {titles[0]}", words)))
             found.append((title, view.reading or NOT_APPLICABLE, scores_in(view, table.columns), titles * compared))
     ours = [
@@ -83,22 +84,22 @@ def _reading(benchmark: Benchmark, reading: str) -> str:
     return (SEARCH.reading if benchmark is SEARCH else reading) or NOT_APPLICABLE
 
 
-def _views(metrics: Measured) -> list[tuple[str, Measured, bool]]:
+def _views(benchmark: Benchmark, metrics: Measured) -> list[tuple[str, Measured, bool]]:
     """The rules of a published system: words, figures, and whether the paper's figures follow this rule.
 
     Where a benchmark's evaluator uses a PRM in another way than its authors, the paper's figures are the evaluator's.
     """
     rules = metrics.rules
     if official := metrics.official:
-        return [(AS_PUBLISHED, official, True), (REPAIRED, metrics.by_default_rule, False)]
+        return [(_words(benchmark, metrics), official, True), (REPAIRED, metrics.by_default_rule, False)]
     if "benchmark" in rules:
         return [(PUBLISHED_RULES[rule], rules[rule], rule == "benchmark") for rule in ("benchmark", "authors")]
     return [("", metrics, True)]
 
 
-def _words(results: Results, benchmark: Benchmark) -> str:
-    """The words for our rows under the published rule."""
-    return GRADED_AS_PUBLISHED if benchmark is SEARCH and SEARCH not in results.official else AS_PUBLISHED
+def _words(benchmark: Benchmark, metrics: Measured) -> str:
+    """The words for the row of a system's ``official`` figures."""
+    return GRADED_AS_PUBLISHED if benchmark is SEARCH and metrics.preset != "official" else AS_PUBLISHED
 
 
 def _scale_table(results: Results, is_comparable: bool) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ground.io import write_json
 from pathfinder.benchmarks import paper
 from pathfinder.core.params import load_params
 from pathfinder.reporting.finished import results_table
@@ -98,6 +99,22 @@ def test_the_paper_s_figures_are_compared_with_the_published_rule_only(folder: P
     assert [row[0] for row in scale].count("difference") == 1
     drawn = Path("reports/report.md").read_text()
     assert f"ours: PathFinder-PRM: ProcessBench mean F1 {published_of('processbench', 'mean_f1'):.1f}" in drawn
+
+
+def test_a_published_prm_s_search_by_our_rules_is_only_graded_as_published(folder: Path, root: Path) -> None:
+    write_project(root, "paper")
+    path = Path("params.yaml")
+    path.write_text(path.read_text().replace("baselines: []", "baselines: [qwen-prm]"))
+    write_everything()
+    words = {"default": "graded as published", "official": "as published"}
+    for preset, expected in words.items():
+        figures = {"average": 50.0, "interval": [40.0, 60.0], "sets": {}}
+        found = figures | {"official": figures, "preset": preset, "titles": ["Qwen2.5-Math-PRM-7B"]}
+        write_json(Path("metrics/search/qwen-prm.json"), found)
+        main([])
+        tables = json.loads(Path("reports/tables.json").read_text())["tables"]["The paper's tables and ours"]
+        names = [row[0] for row in tables[3]["rows"] if row[0].startswith("measured")]
+        assert names == [f"measured: Qwen2.5-Math-PRM-7B, {expected}", "measured: Qwen2.5-Math-PRM-7B, repaired"]
 
 
 def published_of(benchmark: str, key: str) -> float:
