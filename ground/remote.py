@@ -23,7 +23,8 @@ from typing import Any, TypeVar
 from ground.io import DataError, TransientError, atomic_file, exclusive_file, write_bytes
 from ground.settings import require_certificate
 
-_TRANSIENT_CODES = {"SlowDown", "RequestTimeout", "Throttling"}  # and every 5xx
+_TRANSIENT_CODES = {"SlowDown", "RequestTimeout", "Throttling"}  # and every 5xx but 501
+_NOT_IMPLEMENTED = 501
 _SKEWED = "RequestTimeTooSkewed"
 _answered: set[str] = set()
 """Addresses of servers that have answered this process."""
@@ -277,12 +278,15 @@ class _S3Store:
         except (ClientError, BotoCoreError) as error:
             response = getattr(error, "response", {})
             code = response.get("Error", {}).get("Code")
+            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             if code == _SKEWED:
                 raise TransientError(
                     f"{where}: the clocks of the store and of this machine differ too much ({error}); set both by NTP "
                     "(`timedatectl set-ntp true`); `make doctor` measures the difference"
                 ) from error
-            if code in _TRANSIENT_CODES or response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
+            if status == _NOT_IMPLEMENTED:
+                raise DataError(f"{where}: {error}. Use a store that has conditional writes (If-None-Match)") from error
+            if code in _TRANSIENT_CODES or status >= 500:
                 raise TransientError(f"{where}: the store cannot answer now ({error})") from error
             remedy = f"Check the name, {self.kind.variable} and {self.kind.credentials}"
             raise DataError(f"{where}: {error}. {remedy}") from error

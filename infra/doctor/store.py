@@ -29,6 +29,7 @@ def findings(root: Path) -> list[Finding]:
         store = opened(root, address)
         store.put(_KEY, b"")
         store.delete(_KEY)
+        exclusive = writes(store)
     except TransientError as error:
         return [Finding("remote", str(error), f"correct {variable} or start the store"), *_clock(address)]
     except (DataError, OSError) as error:
@@ -36,7 +37,7 @@ def findings(root: Path) -> list[Finding]:
             Finding("remote", str(error), f"correct {REMOTE}, {variable} and the AWS_* variables"),
             *_clock(address),
         ]
-    return [Finding("remote", f"{address} takes and deletes objects"), writes(store), *_clock(address)]
+    return [Finding("remote", f"{address} takes and deletes objects"), exclusive, *_clock(address)]
 
 
 def key() -> Finding:

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from evidence.record.signing import KEY_FILE
-from flows.storage import REMOTE
+from evidence.remote.publication import commit_manifest
+from flows.storage import REMOTE, opened
+from ground.io import DataError
 from ground.remote import ENDPOINT
 from infra.doctor import store
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
@@ -112,3 +114,40 @@ def test_ignored_conditions_and_a_wrong_clock_are_named(tmp_path: Path, monkeypa
     assert [finding.is_wrong for finding in found] == [False, True, True]
     assert "several writers create the same object: WRONG; use a store with conditional writes" in found[1].line()
     assert found[2].line().endswith("s ahead of the store: WRONG; set both clocks: timedatectl set-ntp true")
+
+
+class Unconditional(Careless):
+    """A store that lacks ``If-None-Match`` and says so, as S3's protocol has it."""
+
+    def do_PUT(self) -> None:
+        if "If-None-Match" not in self.headers:
+            super().do_PUT()
+            return
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send(501, {})
+
+
+class Unlisted(Careless):
+    """A store whose credentials may write and not list."""
+
+    def do_GET(self) -> None:
+        self.send(403, {})
+
+
+@pytest.mark.parametrize(
+    ("handler", "named"),
+    [(Unconditional, "Use a store that has conditional writes (If-None-Match)"), (Unlisted, "(403)")],
+)
+def test_a_store_that_refuses_the_race_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, handler: type[Careless], named: str
+) -> None:
+    with serving(handler) as address:
+        for name, value in s3_environment(address).items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv(REMOTE, "s3://bucket")
+        found = store.findings(tmp_path)
+        with pytest.raises(DataError):
+            commit_manifest(opened(tmp_path, "s3://bucket"), {})
+    assert [finding.what for finding in found] == ["remote", "clock"]
+    assert found[0].is_wrong
+    assert named in found[0].line()
