@@ -22,7 +22,8 @@ from flows.graph import missing_data
 from ground.hashing import digest_path
 from ground.io import DataError, write_bytes
 
-_PATCHED = re.compile(rb"^diff --git a/.* b/(.*)$", re.MULTILINE)
+_PATTERN = re.compile(r"[\\*?\[]")
+"""What `git apply --include` does not take literally."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def pull(root: Path, keys: Iterable[Path] = (), force: bool = False, apply: bool
     objects = guard.fetcher.provide(outs)
     dvc.checkout(*stages, force=force)
     patch = guard.published.folder / "patches" / f"{entry.manifest.patch}.patch" if entry.manifest.patch else None
-    changed = {name.decode() for name in _PATCHED.findall(patch.read_bytes())} - {MAIN_LOCK} if patch else set()
+    changed = _changed(root, patch) - {MAIN_LOCK} if patch else set()
     differs = {
         path: md5 for path, md5 in outs.items() if not (root / path).exists() or digest_path(root / path).md5 != md5
     }
@@ -107,9 +108,16 @@ def pull(root: Path, keys: Iterable[Path] = (), force: bool = False, apply: bool
     )
 
 
+def _changed(root: Path, patch: Path) -> set[str]:
+    """The files that a patch changes."""
+    if (listed := git("apply", "--numstat", "-z", str(patch), root=root)) is None:
+        raise DataError(f"{patch}: git cannot read it; see `git apply --stat` of it")
+    return {line.split("\t", 2)[2] for line in listed.split("\0") if line}
+
+
 def _apply(root: Path, patch: Path | None, names: list[str]) -> None:
     """Make the changes of these files in a patch, which the signed log names, unless they are made already."""
-    words = ["apply", *(f"--include={name}" for name in names), str(patch)]
+    words = ["apply", *("--include=" + _PATTERN.sub(r"\\\g<0>", name) for name in names), str(patch)]
     if patch is None or not names or git(*words[:1], "--reverse", "--check", *words[1:], root=root) is not None:
         return
     if git(*words, root=root) is None:
