@@ -34,7 +34,7 @@ def configure(root: Path) -> str:
     """Configure DVC's ``storage`` remote from the environment; returns the address of the default remote.
 
     A ``config.local`` without our header was written by hand and is never changed. Raises ``DataError`` if such a file
-    conflicts with the environment, or an address contains control characters.
+    conflicts with the environment, or DVC would read an address differently.
     """
     path = root / ".dvc" / "config.local"
     current = path.read_text(encoding="utf-8") if path.exists() else None
@@ -48,6 +48,10 @@ def configure(root: Path) -> str:
     for name, value in ({REMOTE: remote} | ({kind.variable: kind.endpoint()} if kind else {})).items():
         if not value.isprintable():
             raise DataError(f"{name}: {value!r} contains control characters; expected an address")
+        if set(value) & set("#,") or value.startswith(("'", '"')):
+            raise DataError(
+                f"{name}: {value}: DVC's settings cannot hold `#`, a comma or a quote at the start; rename it"
+            )
     if not ours:
         raise DataError(f"{path}: written by hand, and {REMOTE} is set; keep one of the two")
     settings = to_dvc(absolute(root, remote.removeprefix("file://")))

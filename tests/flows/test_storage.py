@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from evidence.dvc.stores import remote_of
 from evidence.record.signing import KEY_FILE
 from flows import storage
 from flows.storage import preflight
@@ -65,6 +66,24 @@ def test_an_address_cannot_add_settings(folder: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv(storage.REMOTE, "s3://bucket\n[core]\n    remote = other")
     with pytest.raises(DataError, match="control characters"):
         storage.configure(folder)
+
+
+@pytest.mark.parametrize("address", ["store#1", "s3://bucket/a,b", "'store'"])
+def test_an_address_that_dvc_reads_differently_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv(storage.REMOTE, address)
+    with pytest.raises(DataError, match="DVC's settings cannot hold"):
+        storage.configure(folder)
+    assert not (folder / ".dvc/config.local").exists()
+
+
+@pytest.mark.parametrize("name", ["o'brien", "a;b %c", "ä=[1]"])
+def test_dvc_reads_the_address_that_we_do(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(storage.REMOTE, str(folder / name))
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    assert f"remote.storage.url={storage.configure(folder)}\n" in settings(folder)
+    assert remote_of(folder).address_from(folder) == name
 
 
 def test_manifests_and_pending_pushes(folder: Path) -> None:
