@@ -132,6 +132,17 @@ def test_closed_gates_are_named_together(team: Team) -> None:
     assert "main is at" in team.promote(worse, largest_drop=10.0)
 
 
+def test_a_run_without_benchmarks_and_validation_is_refused(team: Team) -> None:
+    clone = Clone.update(team.folder / "clone", str(team.origin), "main")
+    paths = team.results(clone.folder, 81.0)
+    (clone.folder / "dvc.lock").write_text("schema: '2.0'\nstages: {}\n")
+    (clone.folder / SUMMARY).write_text(json.dumps({"benchmarks": {}}))
+    branch = clone.commit(paths, RUN, ["Run it"], {})
+    missing = r"its dvc\.lock has no validation stage; metrics/summary\.json: processbench is missing, before 80\.0"
+    with pytest.raises(PromotionRefused, match=missing):
+        team.promote(branch)
+
+
 def test_a_push_by_hand_between_fetch_and_promotion_is_kept(team: Team) -> None:
     branch = team.nightly(81.0)
     mirror = Mirror.update(team.folder / "promote/mirror.git", str(team.origin))

@@ -7,6 +7,7 @@ another promotion pushes in between, the repository refuses the push, and the fl
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -116,21 +117,23 @@ def refusals(
     for path in summaries:
         old, new = (_figures(git.read(commit, path)) for commit in (before, after))
         for name, value in old.items():
-            if name in new and new[name] < value - largest_drop:
-                yield f"{path}: {name} is {new[name]:.1f}, before {value:.1f}"
+            if new.get(name, -math.inf) < value - largest_drop:
+                yield f"{path}: {name} is {f'{new[name]:.1f}' if name in new else 'missing'}, before {value:.1f}"
 
 
 def _gates(stages: dict[str, Locked], store: Store) -> Iterator[str]:
     """The validation stages whose expectations were not all met, according to their metrics on the remote."""
-    for stage in stages.values():
-        for path, md5 in stage.outs.items():
-            if path.startswith("metrics/validate") and path.endswith(".json"):
-                content = store.read(object_key(md5))
-                if digest_chunks([content]).md5 != md5:
-                    raise DataError(f"{store.url}/{object_key(md5)}: was edited; it is {path}")
-                failed = json.loads(content).get("gates_failed")
-                if failed != 0:
-                    yield f"{path}: {failed} expectations were not met"
+    outs = {path: md5 for stage in stages.values() for path, md5 in stage.outs.items()}
+    gates = {path: md5 for path, md5 in outs.items() if path.startswith("metrics/validate") and path.endswith(".json")}
+    if not gates:
+        yield f"its {MAIN_LOCK} has no validation stage"
+    for path, md5 in gates.items():
+        content = store.read(object_key(md5))
+        if digest_chunks([content]).md5 != md5:
+            raise DataError(f"{store.url}/{object_key(md5)}: was edited; it is {path}")
+        failed = json.loads(content).get("gates_failed")
+        if failed != 0:
+            yield f"{path}: {failed} expectations were not met"
 
 
 def _figures(summary: bytes | None) -> dict[str, float]:
