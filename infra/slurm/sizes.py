@@ -53,6 +53,11 @@ def sizes(root: Path, job: str, targets: Sequence[str] = ()) -> Sizes:
     params, graph = load_params(root / PARAMS_FILE), load_graph(root)
     if job != RUN and job not in graph.stages:
         raise DataError(f"{job}: no such job; expected {RUN} or a stage: {', '.join(graph.stages)}")
+    if params.profile not in profiles.names(root):
+        raise DataError(
+            f"{PARAMS_FILE}: infra/profiles has no {params.profile}.yaml to name its machine; add it with a line "
+            "like `# machine: 1 x H100 80 GB`"
+        )
     device = profiles.machine_for(root, params.profile) or Device("cpu", 0.0, 0.0)
     names = sorted(graph.select(targets) if job == RUN else [job])
     stages = {name.partition("@")[0] for name in names}

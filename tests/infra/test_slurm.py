@@ -103,3 +103,6 @@ def test_a_wrong_job_is_refused(activate: Activate) -> None:
     (folder / "params.yaml").write_text(re.sub("tensor_parallel: 8", "tensor_parallel: 10", text))
     with pytest.raises(DataError, match=r"^label does not fit the machine of profile paper: label\.vllm"):
         sizes(folder, "label")
+    (folder / "params.yaml").write_text(text.replace("profile: paper\n", "profile: mine\n"))
+    with pytest.raises(DataError, match=r"^params\.yaml: infra/profiles has no mine\.yaml to name its machine"):
+        sizes(folder, "label")
