@@ -266,7 +266,7 @@ def _read(text: str) -> tuple[set[str], int]:
     """The words of a text, and its largest whole number. A number of more than 18 digits counts as 10 ** 18."""
     words, largest = set(), 0
     for token in _TOKEN.findall(text):
-        if not token[0].isdigit():
+        if not token[0].isdecimal():  # a superscript is a digit, but no number
             words.add(token.casefold())
         elif "." in token:
             words.add(_DECIMAL)

@@ -91,6 +91,12 @@ def test_words_signs_and_numbers_that_were_not_learnt_are_named() -> None:
     assert KNOWN.unlike(solution("9" * 10_000, [])) == ("a number above 12",)
 
 
+def test_digits_that_are_no_numbers_are_signs() -> None:
+    assert Known.of(["5² = 25", "①"]) == Known(frozenset("²=①"), 25)
+    assert KNOWN is not None
+    assert KNOWN.unlike(solution("5² apples", ["①"])) == ("unknown words or signs: ², ①",)
+
+
 def test_what_is_known_is_told_beforehand() -> None:
     few = Known.of(["Tom has 3 <b>apples</b>, Tom eats 12 more."])
     trained = "This model was trained on 11 words and symbols (such as apples, eats, more) and on numbers up to 12."
