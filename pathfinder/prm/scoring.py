@@ -145,9 +145,10 @@ class Scorer:
             found = [score for score in self._score_onto(trunks, {0: queries[:size]})[0] if score is not None]
             out += found
             refuse_other_tokens(self._reader.prompter, [solution], [out])
+            took = time.monotonic() - start  # without the wait until the next part is asked for
             yield found
             queries = queries[size:]
-            size = max(1, min(2 * size, int(size * seconds / (time.monotonic() - start))))
+            size = max(1, min(2 * size, int(size * seconds / took)))
 
     def rounds(self) -> RoundScorer:
         """A scorer of candidates for one search: each round reuses the trunks of the round before.

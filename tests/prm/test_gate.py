@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -239,6 +240,17 @@ def test_the_parts_of_a_solution_have_its_scores(tmp_path: Path) -> None:
             assert mine.first == pytest.approx(theirs.first, abs=1e-5)
     scorer._reader._longest = 40
     assert list(scorer.parts(one, 1.0)) == []
+
+
+def test_the_wait_for_a_turn_makes_no_part_smaller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_prm(tmp_path)
+    clock = itertools.count()  # a part takes one second
+    monkeypatch.setattr("pathfinder.prm.scoring.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    sizes = []
+    for part in Scorer(open_model(tmp_path)).parts(solution("long", 30), 2.0):
+        sizes.append(len(part))
+        list(itertools.islice(clock, 9))  # others are scored meanwhile
+    assert sizes == [2, 4, 8, 16]
 
 
 def test_too_many_tokens_are_refused_before_the_body_is_sent(model: Model) -> None:
