@@ -1,7 +1,7 @@
 """PathFinder-PRM behind HTTP: typed step scores, and the routes of vLLM's pooling server.
 
 Requests of all clients share batches (``Batcher``), which are in fair order. ``gate`` refuses requests
-unread. Only the page and ``/rerank`` show the text of a request again; no other answer contains it. ``docs/server.md``
+unread. Only the page and ``/rerank`` show the text of a request again, and ``unlike`` words of it. ``docs/server.md``
 describes the routes.
 """
 

@@ -55,7 +55,10 @@ class Turn(BaseModel):
 
 
 class PoolingRequest(_Settings):
-    """Texts, or one chat whose last turn is a solution. A text has blank lines between the problem and the steps."""
+    """Texts, or one chat. A text has blank lines between the problem and the steps.
+
+    The last turn of a chat is a solution of the last user turn before it, or a text if there is no such turn.
+    """
 
     input: str | Annotated[list[str], Field(min_length=1, max_length=MOST_STEPS)] | None = None
     messages: Annotated[list[Turn] | None, Field(min_length=1, max_length=8)] = None
@@ -65,13 +68,13 @@ class PoolingRequest(_Settings):
         """The solutions of the request; raises ``HTTPException`` for one without steps."""
         if (self.input is None) == (self.messages is None):
             raise HTTPException(422, "give either input or messages")
-        if self.messages and len(self.messages) > 1:
-            problem = next((_text(turn) for turn in self.messages if turn.role == "user"), "")
-            return [_solution(problem, _text(self.messages[-1]))]
-        texts = _text(self.messages[0]) if self.messages else self.input or ""
+        asked = [turn for turn in (self.messages or [])[:-1] if turn.role == "user"]
+        if self.messages and asked:
+            return [_solution(_text(asked[-1]), _text(self.messages[-1]))]
+        texts = _text(self.messages[-1]) if self.messages else self.input or ""
         given = [texts] if isinstance(texts, str) else texts
-        parts = [text.replace("\r\n", "\n").strip().partition("\n\n") for text in given]
-        return [_solution(problem, rest) for problem, _, rest in parts]
+        parts = [split_steps(text, "blank") or [""] for text in given]
+        return [_solution(problem, "\n\n".join(rest)) for problem, *rest in parts]
 
 
 class RerankRequest(_Settings):

@@ -38,12 +38,18 @@ def ask(server: tuple[str, Server], route: str, status: int = 200, **body: Any) 
 
 
 def test_pooling_gives_a_row_per_step(server: tuple[str, Server], rewards: tuple[list[float], float]) -> None:
-    """A text, one turn with parts (both as in vLLM's examples), and a chat."""
+    """A text, one turn with parts (both as in vLLM's examples), and a chat, also after a system turn or an example."""
     text = f"{PROBLEM}\n\n{TEXT}"
     parts = [{"role": "user", "content": [{"type": "text", "text": text}]}]
     chat = [{"role": "user", "content": PROBLEM}, {"role": "assistant", "content": TEXT}]
+    system, example = {"role": "system", "content": "Judge."}, [{**chat[0], "content": "Another."}, chat[1]]
     expected = [[1 - reward, reward] for reward in rewards[0]]
-    for body in ({"input": text}, {"messages": parts}, {"messages": chat, "task": "token_classify"}):
+    bodies: list[dict[str, Any]] = [
+        *[{"input": text}, {"input": text.replace("\n\n", " \r\n \r\n")}],
+        *[{"messages": turns} for turns in (parts, [system, *parts], [system, *example, *chat])],
+        {"messages": chat, "task": "token_classify"},
+    ]
+    for body in bodies:
         found = ask(server, "pooling", **body)
         (row,) = found["data"]
         assert row == {"index": 0, "object": "pooling", "data": [pytest.approx(one, abs=1e-6) for one in expected]}
