@@ -91,7 +91,7 @@ Split = Annotated[
     Literal["auto", "blank", "lines", "numbered"],
     typer.Option(
         help="Where a step of a text begins: after a blank line, at a line, or at its number (Step 2:); auto: at "
-        "numbers if there are several, else at blank lines, else at lines."
+        "numbers if there are several, else at blank lines, else at lines; candidates always at blank lines."
     ),
 ]
 Columns = Annotated[

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 from ground.io import DataError
@@ -352,7 +353,7 @@ LAYOUTS = (
     Layout("PRMBench", ("modified_question", "modified_process"), _prmbench),
     Layout("problem and steps", ("problem", "steps"), _own),
     Layout("stepwise supervision", ("prompt", "completions", "labels"), _stepwise),
-    Layout(CANDIDATES, ("problem|question", "solutions|candidates"), _candidates, steps_of),
+    Layout(CANDIDATES, ("problem|question", "solutions|candidates"), _candidates, partial(split_steps, how="blank")),
     Layout("search-and-learn", ("problem", "completions"), _search_and_learn),
     Layout("preference pairs", ("chosen", "rejected"), _pair),
     Layout("inspect_ai", ("input", "output", "epoch"), _inspect),

@@ -63,6 +63,8 @@ def test_texts_are_split_and_their_answers_read(tmp_path: Path) -> None:
     row = {"question": "P", "candidates": ["1\n\n2 \\boxed{7}", "3"], "id": 4}
     (found,) = read_candidates(read_given(write(tmp_path, row)))
     assert (found.id, found.steps, found.answers) == ("4", (("1", "2 \\boxed{7}"), ("3",)), ("7", None))
+    row = {"problem": "P", "solutions": ["1\r\n\r\n2", "1\n \t\n2", "1\n\n2"]}
+    assert read_candidates(read_given(write(tmp_path, row)))[0].steps == (("1", "2"),) * 3
 
 
 def test_candidates_without_answer_or_scores(tmp_path: Path) -> None:
