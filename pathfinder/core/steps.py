@@ -217,7 +217,7 @@ class Known:
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> Self | None:
-        """What the texts contain; None if they contain more than ``_MOST_WORDS`` different words."""
+        """The words, signs and largest number of the texts; None for more than ``_MOST_WORDS`` different words."""
         words: set[str] = set()
         largest = 0
         for text in texts:

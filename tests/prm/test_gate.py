@@ -249,7 +249,7 @@ def test_the_wait_for_a_turn_makes_no_part_smaller(tmp_path: Path, monkeypatch: 
     sizes = []
     for part in Scorer(open_model(tmp_path)).parts(solution("long", 30), 2.0):
         sizes.append(len(part))
-        list(itertools.islice(clock, 9))  # others are scored meanwhile
+        list(itertools.islice(clock, 9))  # the wait for the next turn
     assert sizes == [2, 4, 8, 16]
 
 
