@@ -21,7 +21,7 @@ from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import load_params
 from pathfinder.core.parts import Part
 from pathfinder.core.tables import table_writers
-from pathfinder.data.conversion import READERS, SCHEMAS, Counts, convert_source, open_source, repeat_figures
+from pathfinder.data.conversion import READERS, SCHEMAS, Counts, convert_source, open_sources, repeat_figures
 from pathfinder.data.converted_parts import FinishedBatches, conversion_parts, write_part
 from pathfinder.data.metrics import Prepare
 
@@ -37,7 +37,7 @@ def main(*, part: Annotated[str, "do only this part of the work, for example 2/3
     """Run the stage."""
     params = load_params()
     catalogue, preset = {source.name for source in params.download.sources}, params.prepare.preset
-    sources = [open_source(RAW / name) for name in READERS if name in catalogue]
+    sources = open_sources(RAW / name for name in READERS if name in catalogue)
     parts = conversion_parts(sources, preset)
     if part:
         write_part(parts, Part.parse(part), sources, preset)

@@ -207,6 +207,20 @@ def open_source(folder: Path) -> Source:
     return Source(folder, {file: sha256_file(file) for file in files})
 
 
+def open_sources(folders: Iterable[Path]) -> list[Source]:
+    """The files of several source folders.
+
+    Raises ``DataError`` as ``open_source``, and for two equal files, because their records would have the same ids.
+    """
+    sources, first = [open_source(folder) for folder in folders], dict[str, str]()
+    for source in sources:
+        for file, digest in source.digests.items():
+            other = first.setdefault(digest, source.name(file))
+            if other != source.name(file) and file.stat().st_size:
+                raise DataError(f"{source.name(file)}: equal to {other}; remove one of them from download.sources")
+    return sources
+
+
 Finished = Callable[[], Converted]
 """Reads a batch that was converted before."""
 Work = Callable[[Source, Path], Iterable[Batch | Finished]]

@@ -127,6 +127,19 @@ def test_a_source_without_files_is_named(project: Path) -> None:
         main()
 
 
+def test_two_equal_files_are_refused(project: Path) -> None:
+    """Their records would have the same ids, and the stages after this one would mix them up."""
+    raw = Path("artifacts/raw")
+    for name in ("empty.jsonl", "none.jsonl"):
+        (raw / "prm800k" / name).touch()
+    main()
+    for copy in ("prm800k/copy.jsonl", "mistral/copy.jsonl"):
+        shutil.copyfile(raw / "prm800k" / "phase1_train.jsonl", raw / copy)
+        with pytest.raises(DataError, match=r"prm800k/phase1_train\.jsonl.*; remove one of them"):
+            main()
+        (raw / copy).unlink()
+
+
 def test_the_real_files_balance_and_show_their_known_defects(
     project: Path, mirror: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
