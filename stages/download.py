@@ -91,8 +91,10 @@ def _fetch(settings: Download) -> dict[str, Fetched]:
 
 
 def _work_folder(source: Source) -> Path:
-    """Another location or revision has another work folder."""
-    return WORK / digest_of(source.model_dump(include={"name", "kind", "location", "revision", "licence"}))[:16]
+    """Another location or revision, or another upstream path of a file, has another work folder."""
+    identity = source.model_dump(include={"name", "kind", "location", "revision", "licence"})
+    paths = {name: path for name in source.files if (path := source.path_of(name)) != name}
+    return WORK / digest_of(identity | {"paths": paths})[:16]
 
 
 def _entry(source: Source, fetched: Fetched) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ DIGEST = hashlib.sha256(BODY).hexdigest()
 RAW = Path("artifacts/raw")
 
 
-def source(name: str, kind: str, location: str, files: dict[str, str | None]) -> dict[str, Any]:
+def source(name: str, kind: str, location: str, files: dict[str, Any]) -> dict[str, Any]:
     return {"name": name, "kind": kind, "location": location, "revision": None, "licence": "MIT", "files": files}
 
 
@@ -68,6 +69,17 @@ def test_a_network_failure_keeps_the_received_part_for_the_next_run(project: Pat
         main()
         assert server.ranges == [None, "bytes=4000-"]
     assert (RAW / "prm800k" / "a.bin").read_bytes() == BODY
+
+
+def test_a_corrected_path_is_fetched_although_the_wrong_file_arrived(project: Path) -> None:
+    with file_server(FileServer({"/old": b"old", "/new": b"new"})) as server:
+        for path, folder in (("old", "missing"), ("new", "search")):  # the first run fails after the first source
+            files = {"a.bin": {"path": path, "sha256": None}}
+            sources = [source("prm800k", "https", server.url, files), source("search", "mirror", folder, {})]
+            write_params(project, download={"retries": 0, "timeout_s": 5.0, "sources": sources})
+            with pytest.raises(DataError, match="no folder missing") if path == "old" else nullcontext():
+                main()
+    assert (RAW / "prm800k" / "a.bin").read_bytes() == b"new"
 
 
 def test_a_wrong_digest_keeps_the_old_files(project: Path) -> None:
