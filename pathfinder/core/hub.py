@@ -107,6 +107,12 @@ def cached_folder(folder: Path, model: HubModel) -> Path:
     return Path(os.path.commonpath([path.parent for path in paths.values() if path]))
 
 
+def is_cached(folder: Path) -> bool:
+    """True if the Hub's cache has the model that ``folder`` points to. Raises as ``read_hub_model``."""
+    model = read_hub_model(folder)
+    return model is not None and all(_intact(model, name) for name in model.files)
+
+
 def _intact(model: HubModel, name: str) -> Path | None:
     """The cached file, if its size is the fetched file's."""
     path = cached_file(model, name)

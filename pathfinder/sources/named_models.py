@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ground.io import DataError
 from ground.text import meant
-from pathfinder.core.hub import HUB_FILE, is_commit, write_hub_model
+from pathfinder.core.hub import is_cached, is_commit, write_hub_model
 from pathfinder.core.params import Download, Source
 from pathfinder.sources.hub import fetch_model, look_up, require_cache_space
 
@@ -99,13 +99,13 @@ def _fetched(repository: Repository, revision: str | None) -> Path:
     model = _source(repository.name, replace(repository, revision=revision or repository.revision))
     name = repository.title or repository.name  # not the base model's own folder, which has no parts
     folder = _pointer(name, commit) if is_commit(commit := model.revision or "") else None
-    if folder is None or not (folder / HUB_FILE).is_file():
+    if folder is None or not is_cached(folder):
         listing = look_up(model, _SETTINGS)
         require_cache_space({model.name: listing})
         folder = _pointer(name, listing.revision)
         write_hub_model(folder, fetch_model(model, listing, _SETTINGS))
     for place, other in repository.parts.items():
-        if not (folder / place / HUB_FILE).is_file():
+        if not is_cached(folder / place):
             part = _source(f"{repository.name}/{place}", other)
             write_hub_model(folder / place, fetch_model(part, look_up(part, _SETTINGS), _SETTINGS))
     return folder

@@ -147,6 +147,15 @@ def test_an_emptied_cache_is_named_and_filled_again(project: Project, capsys: py
     assert digest(open_model(BASE).files / "model.safetensors") == digest(project.model / "model.safetensors")
 
 
+def test_a_named_model_is_fetched_again_into_an_emptied_cache(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(project.folder / "cache"))
+    for _ in range(2):
+        assert open_model(model_folder("owner/base", project.commit)).files.name == project.commit
+        shutil.rmtree("hf")
+
+
 def test_listed_files_only_are_fetched_and_need_no_network_later(project: Project) -> None:
     """A model that runs on a server of its own needs no weights here."""
     files = dict.fromkeys(("config.json", "tokenizer.json"))
