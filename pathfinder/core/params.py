@@ -318,7 +318,7 @@ class Params(Section):
     label: Label
     validate_: Validate = Field(alias="validate")
     build: Build
-    mixes: list[Mix]
+    mixes: Annotated[list[Mix], UNIQUE]
     runs: Annotated[list[RunName], UNIQUE]
     baselines: Annotated[list[SystemName], UNIQUE]
     critics: Annotated[list[CriticName], UNIQUE]

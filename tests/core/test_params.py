@@ -63,10 +63,12 @@ def test_unknown_keys_are_named(root: Path, tmp_path: Path) -> None:
 
 
 def test_repeated_sources_and_broken_files_are_refused(root: Path, tmp_path: Path) -> None:
-    bad = content(root)
-    bad["download"]["sources"].append(bad["download"]["sources"][0])
-    with pytest.raises(DataError, match=r"download\.sources: .*names repeat"):
-        load_params(write(tmp_path, bad))
+    for keys in ("download.sources", "mixes"):
+        bad = content(root)
+        entries: Any = bad["mixes"] if keys == "mixes" else bad["download"]["sources"]
+        entries.append(entries[0])
+        with pytest.raises(DataError, match=rf"{keys}: .*names repeat"):
+            load_params(write(tmp_path, bad))
     (tmp_path / "params.yaml").write_text("a: [")
     with pytest.raises(DataError, match="not valid YAML"):
         load_params(tmp_path / "params.yaml")
