@@ -22,14 +22,14 @@ LISTS = ("steps", "completions", "labels", "solutions", "candidates", "answers",
 """Columns that hold lists, which a cell of CSV writes as JSON."""
 
 
-def rows_in_container(name: str, handle: IO[bytes], magic: bytes, suffix: str, texts: Collection[str]) -> Rows:
+def rows_in_container(name: str, handle: IO[bytes], magic: bytes, suffix: str, lists: Collection[str] | None) -> Rows:
     """The rows of a file that begins with the four bytes ``magic``. Raises ``DataError`` for a broken file.
 
-    The columns ``texts`` of CSV hold no JSON.
+    Of the columns ``LISTS`` of CSV, only ``lists`` are parsed, by default all.
     """
     if magic == b"PAR1":
         return _of_parquet(name, handle)
-    return _of_zip(name, handle) if magic == b"PK\3\4" else _of_csv(name, handle, SEPARATORS[suffix], texts)
+    return _of_zip(name, handle) if magic == b"PK\3\4" else _of_csv(name, handle, SEPARATORS[suffix], lists)
 
 
 def _of_zip(name: str, handle: IO[bytes]) -> Rows:
@@ -63,7 +63,7 @@ def _entry(name: str, file: zipfile.ZipFile, handle: IO[bytes], entry: str) -> A
     return parse_json(content, at)
 
 
-def _of_csv(name: str, handle: IO[bytes], separator: str, texts: Collection[str]) -> Rows:
+def _of_csv(name: str, handle: IO[bytes], separator: str, lists: Collection[str] | None) -> Rows:
     """A cell is a text, or a JSON list in a column of ``LISTS``."""
     csv.field_size_limit(LONGEST_LINE)
     reader = csv.reader(TextIOWrapper(handle, "utf-8-sig", newline=""), delimiter=separator, strict=True)
@@ -76,7 +76,8 @@ def _of_csv(name: str, handle: IO[bytes], separator: str, texts: Collection[str]
             if len(cells) != len(columns):
                 raise DataError(f"{at}: {len(cells)} cells, expected {len(columns)} as in the header; correct the row")
             row: dict[str, Any] = dict(zip(columns, cells, strict=True))
-            yield at, row | {key: _json_cell(at, key, row[key]) for key in LISTS if key in row and key not in texts}
+            read = [key for key in LISTS if key in row and (lists is None or key in lists)]
+            yield at, row | {key: _json_cell(at, key, row[key]) for key in read}
     except (csv.Error, UnicodeDecodeError) as error:
         raise DataError(f"{name}: not CSV in UTF-8 (line {reader.line_num + 1}: {error}); correct the line") from error
 

@@ -39,6 +39,8 @@ _CONTAINERS = (b"PAR1", b"PK\3\4")
 _PROSE = (".md", ".tex")
 """Suffixes of texts that are never JSON, although they may begin with a bracket."""
 _TEXTS = ("", ".txt", *_PROSE)
+_ARE_TEXTS = ("problem", "steps", "solution")
+"""The names of ``--columns`` whose columns hold texts in CSV."""
 
 
 @contextmanager
@@ -63,9 +65,13 @@ def first_character(handle: IO[bytes]) -> bytes:
 
     White space and a mark of byte order are no content.
     """
-    first = handle.read(1 << 16).removeprefix(codecs.BOM_UTF8).lstrip()[:1]
+    return _head(handle)[:1]
+
+
+def _head(handle: IO[bytes]) -> bytes:
+    head = handle.read(1 << 16).removeprefix(codecs.BOM_UTF8).lstrip()
     handle.seek(0)
-    return first
+    return head
 
 
 def rows_in(name: str, handle: IO[bytes]) -> Iterator[tuple[str, Any]]:
@@ -86,12 +92,12 @@ def text_in(name: str, handle: IO[bytes]) -> str:
         raise DataError(f"{name}: neither JSON nor UTF-8 text ({error}); convert it to UTF-8") from error
 
 
-def rows_of(source: str, texts: Collection[str] = ()) -> tuple[str, list[tuple[str, Any]] | str]:
+def rows_of(source: str, lists: Collection[str] | None = None) -> tuple[str, list[tuple[str, Any]] | str]:
     """The name of a source for messages, and its rows, or the text of a file that is one by its name and content.
 
-    ``source`` is a file, ``-`` for standard input, or ``hub:NAME[:CONFIG]:SPLIT``. The columns ``texts`` of CSV hold
-    no JSON. Raises ``DataError`` for a file that is missing, broken or of an unknown format, ``TransientError`` if the
-    Hub cannot be reached.
+    ``source`` is a file, ``-`` for standard input, or ``hub:NAME[:CONFIG]:SPLIT``. Of the columns of CSV that hold JSON
+    lists, only ``lists`` are parsed, by default all. Raises ``DataError`` for a file that is missing, broken or of an
+    unknown format, ``TransientError`` if the Hub cannot be reached.
     """
     if source.startswith(HUB):
         from pathfinder.core.containers import of_hub
@@ -104,7 +110,7 @@ def rows_of(source: str, texts: Collection[str] = ()) -> tuple[str, list[tuple[s
         if magic in _CONTAINERS or suffix in SEPARATORS:
             from pathfinder.core.containers import rows_in_container
 
-            return name, list(rows_in_container(name, handle, magic, suffix, texts))
+            return name, list(rows_in_container(name, handle, magic, suffix, lists))
         if first_character(handle) in (b"", b"{", b"[") and suffix not in _PROSE:
             return name, list(_of_json(name, handle))
         if suffix in _TEXTS:
@@ -117,13 +123,12 @@ def rows_of(source: str, texts: Collection[str] = ()) -> tuple[str, list[tuple[s
 
 def _of_json(name: str, handle: IO[bytes]) -> Iterator[tuple[str, Any]]:
     """Lines, a list, or one object over several lines. A log of inspect_ai gives its samples."""
-    is_object = handle.readline(1 << 16).strip() == b"{"
-    handle.seek(0)
+    is_object = _head(handle).partition(b"\n")[0].strip() == b"{"
     rows = [(f"{name}: row 1", parse_json(whole(handle, name), name))] if is_object else rows_in(name, handle)
     for at, row in rows:
-        if isinstance(row, dict) and {"version", "eval", "samples"} <= row.keys():
+        is_log = isinstance(row, dict) and {"version", "eval", "samples"} <= row.keys()
+        if is_log and isinstance(samples := row["samples"], list | None):
             require_version(name, row)
-            samples = row["samples"]
             yield from ((f"{name}: row {number}", sample) for number, sample in enumerate(samples or (), start=1))
         else:
             yield at, row
@@ -187,15 +192,18 @@ def read_given(
     Raises ``DataError`` with file and row for a row without the layout of the first one, and for a bad value.
     """
     names = _named(columns)
-    name, rows = rows_of(source, [path for target, path in names.items() if target in ("problem", "steps", "solution")])
+    lists = {path.partition(".")[0] for to, path in names.items() if "." in path or to not in _ARE_TEXTS}
+    name, rows = rows_of(source, lists if names else None)
     if isinstance(rows, str):
         return Given(name, "text", [_text_row(name, rows, split)])
     questions = _questions(problems) if problems else {}
     known = (COLUMNS,) if names else sorted(LAYOUTS, key=lambda each: each.name != CANDIDATES or not has_candidates)
+    is_solution = "answer" in [path for to, path in names.items() if to in ("steps", "solution", "solutions")]
+    spare = ("id",) if is_solution else ("id", "answer")
     reader = _Reader(split, known, COLUMNS if names else BATCH if problems else None)
     for at, row in rows:
         if names:
-            kept = {key: row[key] for key in ("id", "answer") if key in row}
+            kept = {key: row[key] for key in spare if key in row} if isinstance(row, dict) else {}
             row = kept | {to: _at_path(at, row, names[to]) for to in names}
         elif problems and isinstance(row, dict) and BATCH.fits(row):
             row = _asked(at, row, questions, problems)
@@ -242,7 +250,7 @@ class _Reader:
                 self._left_out += 1
                 return
         steps = tuple(self._steps(one, layout) for one in taken.solutions)
-        answer = None if (key := row.get("answer")) in taken.solutions else key
+        answer = None if layout.reads_answer(row) else row.get("answer")
         named = (at, str(identity), taken.problem, steps, tuple(taken.sides))
         self.rows.append(GivenRow(*named, taken.labels, taken.answers, answer))
 

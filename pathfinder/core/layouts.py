@@ -123,6 +123,10 @@ class Layout:
         """True if the row has every field of the layout with a value."""
         return all(any(row.get(name) is not None for name in each.split("|")) for each in self.fields)
 
+    def reads_answer(self, row: Row) -> bool:
+        """True if the row's field ``answer`` is its solution, as in GSM8K."""
+        return _ANSWERED in self.fields and _first(row, _ANSWERED)[0] == "answer"
+
 
 def require_version(name: str, log: Any) -> None:
     """Raise ``DataError`` unless the head of a log of inspect_ai has the version that is read here."""

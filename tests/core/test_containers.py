@@ -39,6 +39,17 @@ def test_lists_in_cells_are_json(tmp_path: Path) -> None:
     assert one.steps == (json.dumps(STEPS),), "a named column holds texts"
 
 
+def test_a_column_that_is_not_named_may_hold_anything(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text('question,labels,answers,candidates\nP,good,x=3,"[""a"", ""b""]"\n')
+    with pytest.raises(DataError, match="labels is 'good', expected a JSON list"):
+        read_given(str(tmp_path / "in.csv"))
+    for columns, solutions in (("solution=labels", ["good"]), ("solutions=candidates", ["a", "b"])):
+        found = read_given(str(tmp_path / "in.csv"), columns=f"problem=question,{columns}")
+        assert [one.steps for one in found.each()] == [(solution,) for solution in solutions]
+    (one,) = read_given(str(tmp_path / "in.csv"), columns="problem=question,steps=candidates.1").each()
+    assert one.steps == ("b",)
+
+
 @pytest.mark.parametrize("content", [b"PK\3\4", b"PAR1", b"PAR1PAR1"])
 def test_a_damaged_file_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "in.eval").write_bytes(content)

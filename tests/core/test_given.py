@@ -338,6 +338,21 @@ def test_a_batch_needs_its_questions(tmp_path: Path) -> None:
         read(tmp_path, row, problems=twice)
 
 
+def test_an_object_over_several_lines_may_begin_with_blank_lines_and_a_mark(tmp_path: Path) -> None:
+    for start in (b"", b"\n \r\n", b"\xef\xbb\xbf", b"\xef\xbb\xbf\n"):
+        (tmp_path / "in.json").write_bytes(start + json.dumps(ROWS["messages"], indent=2).encode())
+        (one,) = read_given(str(tmp_path / "in.json")).each()
+        assert [*one.steps] == STEPS
+
+
+@pytest.mark.parametrize("row", [[5], [None], ["id a"], 5, None, "id a"])
+def test_a_row_that_is_no_object_has_no_columns(tmp_path: Path, row: Any) -> None:
+    with pytest.raises(DataError, match=r"row 1: no field (a|0\.a), found"):
+        read(tmp_path, [row], columns="problem=a,steps=b")
+    with pytest.raises(DataError, match=r"row 1: found "):
+        read(tmp_path, {"version": 2, "eval": {}, "samples": row or 5})
+
+
 @pytest.mark.parametrize("columns", ["problem=a", "steps=a", "problem=a,steps=b,solution=c", "problem=,steps=b", "x"])
 def test_columns_name_a_problem_and_its_solution(tmp_path: Path, columns: str) -> None:
     with pytest.raises(DataError, match=f"--columns {columns}: expected problem=FIELD and one of"):

@@ -128,6 +128,10 @@ def test_the_right_answer_is_no_solution(tmp_path: Path) -> None:
     for row, columns, answer in (
         ({"problem": "p", "solution": "a\nb", "answer": "7"}, "", "7"),
         ({"question": "p", "answer": "a\nb"}, "", None),
+        ({"problem": "p", "solution": "7", "answer": "7"}, "", "7"),
+        ({"problem": "p", "solutions": ["7", "8"], "answer": "7"}, "", "7"),
+        ({"q": "p", "s": "7", "key": "7"}, "problem=q,solution=s,answer=key", "7"),
+        ({"q": "p", "answer": "a"}, "problem=q,solution=answer", None),
         ({"problem": "p", "steps": ["a"], "answer": 7}, "", 7),
         ({"q": "p", "s": ["a"], "key": 7}, "problem=q,steps=s,answer=key", 7),
         ({"q": "p", "s": ["a"], "answer": 7}, "problem=q,steps=s", 7),
