@@ -162,10 +162,11 @@ def _row(name: str, number: int, row: Any) -> Row:
         missing = next(key for key in _TYPED if key not in columns)
         raise io.DataError(f"{name}: no list {missing}; typed labels need {', '.join(_TYPED)} and correct")
     labels = {label: _checked(name, key, fields[key], len(steps)) for label, key in columns.items()}
-    values = fields.get("mc_value") or []
-    is_share = isinstance(values, list) and [v is None or (isinstance(v, int | float) and 0 <= v <= 1) for v in values]
-    if values and is_share != [True] * len(steps):
-        raise io.DataError(f"{name}: mc_value is {values!r:.40}; give a share from 0 to 1, or null, for each step")
+    given = fields.get("mc_value") or []
+    is_share = isinstance(given, list) and [v is None or (isinstance(v, int | float) and 0 <= v <= 1) for v in given]
+    if given and is_share != [True] * len(steps):
+        raise io.DataError(f"{name}: mc_value is {given!r:.40}; give a share from 0 to 1, or null, for each step")
+    values = [None if value is None else float(value) for value in given]  # JSON may have 1 for 1.0
     return Row(name, number, problem, tuple(steps), labels, values)
 
 

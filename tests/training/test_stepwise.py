@@ -217,7 +217,7 @@ def test_texts_of_special_tokens_move_no_label(tmp_path: Path, variant: str) -> 
 
 def test_shares_become_the_targets_of_soft_labels(tmp_path: Path) -> None:
     """A row without shares, and a step without one, keep their hard labels."""
-    trees = trees_of(tmp_path, row(mc_value=[1.0, 0.25, None]), row([True], ["other"], "Q?"))
+    trees = trees_of(tmp_path, row(mc_value=[1, 0.25, None]), row([True], ["other"], "Q?"))
     assert trees.schema == pl.Schema(SOFT_TREES)
     prompter = Prompter(load_tokenizer(DEMO), VARIANTS["no_subtasks"])
     shares = [share for one in read_examples(trees, prompter, 4096, soft=True) for share in one.targets.shares]
