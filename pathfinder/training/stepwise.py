@@ -21,6 +21,7 @@ from pathfinder.core.layouts import MATH_SHEPHERD, WrongError, question_in
 from pathfinder.core.mixes import draw
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.records import SOFT_TREES, TREES, problem_id, record_id, trajectory_id
+from pathfinder.models.tokens import neutralise
 
 Neutral = Literal["positive", "negative", "drop", "third"]
 Labels = tuple[int, ...]
@@ -167,7 +168,8 @@ def _row(name: str, number: int, row: Any) -> Row:
     if given and is_share != [True] * len(steps):
         raise io.DataError(f"{name}: mc_value is {given!r:.40}; give a share from 0 to 1, or null, for each step")
     values = [None if value is None else float(value) for value in given]  # JSON may have 1 for 1.0
-    return Row(name, number, problem, tuple(steps), labels, values)
+    problem, *texts = (neutralise(text, ()) for text in (problem, *steps))  # no lone surrogates
+    return Row(name, number, problem, tuple(texts), labels, values)
 
 
 def _fields(row: Any) -> Mapping[str, Any]:

@@ -73,6 +73,12 @@ def test_rows_of_math_shepherd_and_prompts_with_turns_are_read(tmp_path: Path) -
     assert trees_of(tmp_path, shepherd)["problem"].to_list() == ["P?"]
 
 
+def test_a_lone_surrogate_is_replaced_as_in_scoring(tmp_path: Path) -> None:
+    trees = trees_of(tmp_path, row(steps=["\ud800x", "two", "three"], prompt="P\udfff?"))
+    assert trees["problem"].to_list() == ["P\ufffd?"]
+    assert [step for _, step, *_ in labels_of(trees)] == ["\ufffdx", "two", "three"]
+
+
 def test_solutions_that_share_their_first_steps_share_a_tree(tmp_path: Path) -> None:
     rows = [
         row([True, True], ["a", "b"]),
