@@ -67,7 +67,7 @@ def train(
             "plain_error for --neutral positive, else no_subtasks)."
         ),
     ] = None,
-    soft: Annotated[bool, typer.Option("--soft", help="Learn the shares in mc_value, if a row has them.")] = False,
+    soft: Annotated[bool, typer.Option("--soft", help="Learn the shares in mc_value in place of labels.")] = False,
     held_out: Annotated[
         float, typer.Option(min=0.0, max=0.9, help="Share of the problems that is held out for the figures.")
     ] = 0.1,
@@ -104,7 +104,7 @@ def train(
 
     The same command resumes after an interruption.
     Rows with the same problem and first steps share their computation.
-    A step that several rows repeat with the same label counts once.
+    A step that several rows repeat with the same label (with --soft: and share) counts once.
     """
     _refuse(out, head, variant, separator)
     from pathfinder.models.cards import confined
@@ -114,7 +114,7 @@ def train(
     if device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     data, progress = read(file, neutral), out.with_name(f"{out.name}.progress")
-    name, after = (data.variant(variant), None) if head == "tokens" else ("no_subtasks", separator or SEPARATOR)
+    name, after = (data.variant(variant, soft), None) if head == "tokens" else ("no_subtasks", separator or SEPARATOR)
     if fresh:
         io.remove(progress)
     with confined():
@@ -207,7 +207,7 @@ def _trained(
     from pathfinder.training.run import base_of, train
     from pathfinder.training.stepwise import MEANINGS, split
 
-    trees, origin = split(data.trees(), held_out, settings.seed), base_of(base)
+    trees, origin = split(data.trees(settings.soft_labels), held_out, settings.seed), base_of(base)
     identity = {
         "data": [data.sha256, data.neutral, variant, separator, held_out],
         "base": as_facts(origin),

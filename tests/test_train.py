@@ -95,7 +95,7 @@ def test_the_weights_are_those_of_the_stage(tmp_path: Path) -> None:
     file = write_lines(tmp_path / "own.jsonl", rows)
     run(file, "--out", tmp_path / "own", "--base", BASE, "--soft", *QUICK)
     assert read_json(tmp_path / "own/pathfinder.json")["train"]["soft_labels"]
-    learn, test = split(read(file).trees(), 0.1, 42)
+    learn, test = split(read(file).trees(soft=True), 0.1, 42)
     write_parquet(tmp_path / "artifacts/train/train.parquet", learn)
     write_parquet(tmp_path / "artifacts/train/test.parquet", test)
     shutil.copytree(BASE, tmp_path / "artifacts/raw/models/base")
@@ -156,5 +156,8 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_loaded(
     assert "no tokenizer.json; a model folder needs" in run(file, "--out", out, "--base", bare, status=1)
     assert "no config.json" in run(file, "--out", out, "--base", tmp_path, status=1)
     assert "can train no_subtasks or plain_error, not full" in run(file, "--out", out, "--variant", "full", status=1)
+    assert "own.jsonl: no row has a share in mc_value; leave --soft out" in run(file, "--out", out, "--soft", status=1)
+    plain = ("--soft", "--variant", "plain_error")
+    assert "plain_error has no label for the shares in mc_value" in run(file, "--out", out, *plain, status=1)
     monkeypatch.setenv("RANK", "0")
     assert "runs in one process" in run(file, "--out", out, status=1)

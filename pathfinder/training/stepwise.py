@@ -63,11 +63,17 @@ class Supervision:
     neutral: Neutral | None
     """None if no step is neutral."""
 
-    def variant(self, asked: str | None) -> str:
+    def variant(self, asked: str | None, soft: bool = False) -> str:
         """The ``asked`` variant or, without it, the one that learns most from the labels.
 
-        Raises ``DataError`` if the labels do not allow it.
+        Raises ``DataError`` if the labels do not allow it, and if it cannot learn shares (``soft``).
         """
+        name = self._variant(asked)
+        if soft and name in ("plain_error", "typed_three"):
+            raise io.DataError(f"--soft: {name} has no label for the shares in mc_value; name another --variant")
+        return name
+
+    def _variant(self, asked: str | None) -> str:
         if self.is_typed:
             allowed, given = tuple(VARIANTS), ""
         elif self.neutral == "third":
@@ -82,11 +88,16 @@ class Supervision:
             "third, and full, autoregressive and typed_three need the lists math, consistency and correct in each row"
         )
 
-    def trees(self) -> pl.DataFrame:
-        """The labelled steps as ``records.TREES``; raises ``DataError`` if no step has a label."""
-        if not (found := gather(((row, list(self._labels(row))) for row in self.rows), self.sha256)):
+    def trees(self, soft: bool = False) -> pl.DataFrame:
+        """The labelled steps as ``records.TREES``, with their shares (``SOFT_TREES``) if ``soft``.
+
+        Raises ``DataError`` if no step has a label or, if ``soft``, no row has a share.
+        """
+        if soft and all(value is None for row in self.rows for value in row.values):
+            raise io.DataError(f"{self.file}: no row has a share in mc_value; leave --soft out, or add the shares")
+        if not (found := gather(((row, list(self._labels(row))) for row in self.rows), self.sha256, soft)):
             raise io.DataError(f"{self.file}: no step has a label, so there is nothing to learn; add labels")
-        return pl.DataFrame(found, schema=SOFT_TREES if any(row.values for row in self.rows) else TREES)
+        return pl.DataFrame(found, schema=SOFT_TREES if soft else TREES)
 
     def _labels(self, row: Row) -> Iterator[Labels | None]:
         """The labels of each step of a row, or None for a step that is not trained on."""
@@ -203,15 +214,18 @@ class _Tree:
     branches: list[dict[str, Any]]
 
 
-def gather(rows: Iterable[tuple[Row, Sequence[Labels | None]]], sha256: str) -> list[dict[str, Any]]:
+def gather(
+    rows: Iterable[tuple[Row, Sequence[Labels | None]]], sha256: str, soft: bool = False
+) -> list[dict[str, Any]]:
     """Rows of ``records.TREES``: solutions with the same problem and first steps share a tree, as alternatives do.
 
-    A step with the same labels after the same steps counts once, however many rows repeat it.
+    A step with the same labels after the same steps counts once, however many rows repeat it. If ``soft``, its share
+    is one of these labels, and the rows are ``SOFT_TREES``.
     """
     children: dict[tuple[int, str], int] = {}  # the number of a text after the texts before it
     owners: dict[int, _Tree] = {}  # the tree whose steps lead there
     ends: dict[int, _Tree] = {}
-    seen: set[tuple[int, Labels]] = set()
+    seen: set[tuple[int, Labels, float | None]] = set()
     trees: list[_Tree] = []
     for row, labels in rows:
         labelled = [(place, values) for place, values in enumerate(labels) if values is not None]
@@ -232,10 +246,10 @@ def gather(rows: Iterable[tuple[Row, Sequence[Labels | None]]], sha256: str) -> 
             for node in path[1:]:
                 owners.setdefault(node, tree)
         for place, values in labelled:
-            if (key := (path[place + 2], values)) not in seen:
+            share = row.values[place] if soft and row.values else None
+            if (key := (path[place + 2], values, share)) not in seen:
                 seen.add(key)
-                value = [("mc_value", row.values[place])] if row.values else []
-                more: dict[str, Any] = dict([*zip(STEP_LABELS, values, strict=True), *value])
+                more = {**dict(zip(STEP_LABELS, values, strict=True)), **({"mc_value": share} if soft else {})}
                 record = {"id": record_id(name, place, 0), "step_index": place, "step": row.steps[place], **more}
                 tree.branches.append(record)
     return [

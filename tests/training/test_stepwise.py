@@ -223,14 +223,19 @@ def test_texts_of_special_tokens_move_no_label(tmp_path: Path, variant: str) -> 
 
 def test_shares_become_the_targets_of_soft_labels(tmp_path: Path) -> None:
     """A row without shares, and a step without one, keep their hard labels."""
-    trees = trees_of(tmp_path, row(mc_value=[1, 0.25, None]), row([True], ["other"], "Q?"))
+    rows = row(mc_value=[1, 0.25, None]), row(mc_value=[1, 0.5, None]), row([True], ["other"], "Q?")
+    data = read(write_lines(tmp_path / "own.jsonl", rows))
+    trees = data.trees(soft=True)
     assert trees.schema == pl.Schema(SOFT_TREES)
     prompter = Prompter(load_tokenizer(DEMO), VARIANTS["no_subtasks"])
     shares = [share for one in read_examples(trees, prompter, 4096, soft=True) for share in one.targets.shares]
-    assert shares == [1.0, 0.25, 0.0, 1.0]
+    assert shares == [1.0, 0.25, 0.0, 0.5, 1.0], "another share of the same step is another label"
+    assert [correct for *_, correct in labels_of(data.trees())] == [1, 1, 0, 1]
 
 
 @pytest.mark.parametrize("values", [[1.0], [1, 2, 0], ["1", 0, 0], 0.5, "abc"])
 def test_a_bad_share_is_named(tmp_path: Path, values: Any) -> None:
     with pytest.raises(DataError, match=r"own.jsonl: row 1: mc_value is .*; give a share from 0 to 1, or null"):
         trees_of(tmp_path, row(mc_value=values))
+    with pytest.raises(DataError, match=r"own.jsonl: no row has a share in mc_value; leave --soft out"):
+        read(write_lines(tmp_path / "own.jsonl", [row(mc_value=[None] * 3), row()])).trees(soft=True)
