@@ -101,6 +101,7 @@ def positions(base: OpenedModel) -> int:
 def _whole(base: Path, tokenizer: Any, settings: Train, where: str | None) -> tuple[Any, list[str]]:
     dtype = settings.lora.base_dtype if settings.lora.rank else "float32"
     network: Any = model.load_model(open_model(base), dtype, where=where)
+    torch.manual_seed(settings.seed)  # without spare rows, the rows of new tokens are drawn
     added = model.add_labels(network, tokenizer)
     use_trees(network)
     if settings.lora.rank:

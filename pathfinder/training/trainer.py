@@ -120,7 +120,7 @@ def fit(
 
 def share_of_rate(settings: Train, step: int, steps: int) -> float:
     """The learning rate of step ``step``, from 0, as a share of the largest: a linear warm-up, then the schedule."""
-    warm = math.ceil(settings.warmup_ratio * steps)
+    warm = min(math.ceil(settings.warmup_ratio * steps), steps - 1)  # step 0 of a warm-up learns nothing
     if step < warm:
         return step / warm
     passed = (step - warm) / max(1, steps - warm)

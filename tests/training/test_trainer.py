@@ -19,10 +19,12 @@ from pathfinder.models.folders import open_model
 from pathfinder.training import run
 from pathfinder.training.checkpoints import newest_checkpoint
 from pathfinder.training.examples import plan_steps
+from pathfinder.training.network import load_network
 from pathfinder.training.objective import batches, evaluate, summed_loss
 from pathfinder.training.throughput import training_flops
-from pathfinder.training.trainer import fit
+from pathfinder.training.trainer import fit, share_of_rate
 from tests.conftest import ROOT
+from tests.support.models import plain_tokenizer, small_model
 from tests.support.training import LEARNT, frame, settings, small_setup
 
 DEMO = ROOT / "pathfinder/demo_model"
@@ -51,6 +53,25 @@ def test_the_trainer_takes_the_planned_steps(tmp_path: Path) -> None:
         optimiser.zero_grad()
     for mine, theirs in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.allclose(mine, theirs, atol=2e-4)
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
+def test_a_run_of_one_step_learns(schedule: str) -> None:
+    """A warm-up starts with rate 0, so it never takes the only step. Two steps are those of transformers."""
+    chosen = settings(schedule=schedule, warmup_ratio=0.1)
+    assert share_of_rate(chosen, 0, 1) == 1.0
+    assert [share_of_rate(chosen, step, 2) for step in range(2)] == [0.0, 1.0]
+
+
+def test_rows_of_new_tokens_are_drawn_from_the_seed(tmp_path: Path) -> None:
+    """The base has as many rows as tokens."""
+    tokenizer = plain_tokenizer()
+    small_model(tokenizer, rows=len(tokenizer)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    one, same, other = (load_network(tmp_path, plain_tokenizer(), settings(seed=s))[0].state_dict() for s in (1, 1, 2))
+    assert len(one["lm_head.weight"]) > len(tokenizer)
+    assert all(torch.equal(value, same[name]) for name, value in one.items())
+    assert not torch.equal(one["lm_head.weight"], other["lm_head.weight"])
 
 
 def test_a_plain_model_is_trained_without_transformers_and_as_with_it(tmp_path: Path) -> None:
