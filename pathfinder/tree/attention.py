@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from ground.io import DataError
 from pathfinder.models.decoder import Decoder, KVCache, final_states, supports
 
 NAME = "tree"
@@ -228,8 +229,9 @@ def tree_attention(
 def use_trees(model: Any) -> None:
     """Switch a model of transformers to tree attention; a ``Decoder`` has no other.
 
-    The switch is permanent because gradient checkpointing reads the setting again in the backward pass. Raises
-    ``ValueError`` for a model with sliding windows.
+    The switch is permanent because gradient checkpointing reads the setting again in the backward pass. It ends all
+    dropout, which would make a tree's loss differ from the sum over its samples. Raises ``DataError`` for a model with
+    sliding windows.
     """
     if isinstance(model, Decoder):
         return
@@ -238,7 +240,13 @@ def use_trees(model: Any) -> None:
     ALL_ATTENTION_FUNCTIONS.register(NAME, tree_attention)
     kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
-        raise ValueError(f"trees need full attention in every layer, this model has {sorted(kinds)}")
+        found = f"{model.config.name_or_path or 'the model'}: has layers of {', '.join(sorted(kinds))}"
+        raise DataError(f"{found}; choose a model in which every layer has full_attention")
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if getattr(module, "attention_dropout", 0.0):
+            module.attention_dropout = 0.0
     model.config._attn_implementation = NAME
 
 

@@ -10,13 +10,14 @@ import torch
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from ground.io import DataError
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.models import toolchain
 from pathfinder.tree import attention
 from pathfinder.tree.attention import Bin, BinPlan, FlexPlan, read_logits, use_trees
 from pathfinder.tree.layout import batch_trees
 from pathfinder.tree.passes import Prompter
-from tests.support.models import plain_tokenizer, queries_of, small_model
+from tests.support.models import plain_tokenizer, queries_of, random_decoder, small_model
 
 
 def test_a_switched_model_refuses_plain_calls() -> None:
@@ -26,8 +27,20 @@ def test_a_switched_model_refuses_plain_calls() -> None:
     with pytest.raises(ValueError, match="tree"):
         model(input_ids=torch.ones(1, 4, dtype=torch.long))
     model.config.layer_types = ["sliding_attention", "full_attention"]
-    with pytest.raises(ValueError, match="sliding"):
+    model.config.name_or_path = "models/mixed"
+    with pytest.raises(DataError, match=r"^models/mixed: has layers of full_attention, sliding_attention; choose"):
         use_trees(model)
+
+
+@pytest.mark.parametrize(("kind", "more"), [("qwen2", {}), ("phi", {"resid_pdrop": 0.5, "embd_pdrop": 0.5})])
+def test_a_switched_model_has_no_dropout(kind: str, more: dict[str, float]) -> None:
+    """Every label of a tree would otherwise be read after other losses than in a sample of its own."""
+    tokenizer = plain_tokenizer()
+    model = random_decoder(kind, tokenizer, attention_dropout=0.5, **more)
+    use_trees(model)
+    tree, _ = Prompter(tokenizer, VARIANTS["full"]).tree(queries_of("What is 1?", ["Let x = 3.", "so 9"]))
+    batch = batch_trees([tree], "cascade").to("cpu", model.dtype)
+    assert torch.equal(read_logits(model.train(), batch), read_logits(model.eval(), batch))
 
 
 @pytest.mark.parametrize("used", ["flash_attention_2", "flash_attention_3", "sdpa", "eager", "flex_attention"])
