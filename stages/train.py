@@ -6,8 +6,8 @@ Writes  models/<run>/, artifacts/used/<run>.parquet, metrics/train/<run>.json, m
 Run     python -m stages.train full
 
 Checkpoints and the tokenised examples are stored in .pathfinder/train/<digest of everything that determines the
-weights>/, so an interrupted run resumes and ends with the same bytes. ``train.launch`` can start several processes, and
-so can a launcher by hand (docs/training.md). The first process writes the results.
+results>/, so an interrupted run resumes and ends with the same bytes. ``train.launch`` can start several processes, and
+so can a launcher by hand (infra/accelerate/machine.yaml). The first process writes the results.
 """
 
 from __future__ import annotations
@@ -84,15 +84,16 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
 
 
 def _identity(learnt: Learnt, settings: Train) -> str:
-    """Digest of everything that determines the weights: data, base, parameters, code and library versions.
+    """Digest of everything that determines the results: data, base, parameters, code and library versions.
 
-    The processes and the checkpoints do not: a run may continue with another number of processes.
+    The held-out trees are in it, because the folder keeps them. The processes and the checkpoints are not: a run may
+    continue with another number of processes.
     """
     return io.digest_of(
         {
             "run": learnt.run.name,
             "settings": deciding(settings),
-            "data": [learnt.data, learnt.share, learnt.mix_seed],
+            "data": [learnt.data, io.sha256_file(TEST), learnt.share, learnt.mix_seed],
             "base": asdict(learnt.base) if isinstance(learnt.base, HubModel) else learnt.base,
             "code": code_digest("train"),
             "versions": [version("torch"), version("transformers")],

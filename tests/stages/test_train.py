@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import peft
 import polars as pl
@@ -17,8 +19,9 @@ import pytest
 import torch
 import yaml
 
-from ground.io import sha256_file
-from pathfinder.core.params import Lora
+from ground.io import sha256_file, write_parquet
+from pathfinder.core.params import Lora, load_params
+from pathfinder.core.runs import parse_run
 from pathfinder.core.steps import Solution
 from pathfinder.models.folders import open_model
 from pathfinder.models.model import add_labels, load_model
@@ -26,7 +29,7 @@ from pathfinder.models.tokens import load_tokenizer
 from pathfinder.prm.scoring import Scorer
 from stages import train
 from tests.support import warm
-from tests.support.training import training_project
+from tests.support.training import frame, training_project
 
 OUTS = ("models/full/model.safetensors", "metrics/train/full.json", "metrics/train/full_log.json")
 
@@ -104,6 +107,28 @@ def test_a_published_epoch_holds_both_samples_of_each_record(project: Callable[.
         assert min(steps) >= 1
         assert max(steps) <= 4
         assert max(steps) > 1, "the samples of a record are in different steps"
+
+
+def test_a_run_that_starts_again_reads_the_held_out_trees_again(
+    project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The killed run has stored its examples. An excluded held-out tree leaves the training set as it is."""
+    folder = project("excluded", epochs=1.0)
+    monkeypatch.chdir(folder)
+    settings = load_params().train
+    learn = partial(train.train, parse_run("full"), settings, 1.0, 1)
+    with monkeypatch.context() as killed, pytest.raises(InterruptedError):
+        killed.setattr("pathfinder.training.trainer.fit", raising)
+        learn()
+    assert list(folder.glob(".pathfinder/train/*/examples"))
+    write_parquet(train.TEST, frame(2))
+    learn()
+    figures = json.loads(Path("metrics/train/full.json").read_text())
+    assert figures["test_labels"]["math"]["n"] == 5 + 4
+
+
+def raising(*_: Any) -> None:
+    raise InterruptedError
 
 
 @pytest.mark.campaign
