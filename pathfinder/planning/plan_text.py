@@ -100,7 +100,7 @@ def overview(plans: Mapping[str, Document], machines: Mapping[str, str]) -> Tabl
             "fits" if plan["fits"] else "does not fit",
             f"{_hours(plan):.0f}",
             _tokens(plan),
-            f"{max(plan['main_memory_gib'].values()):.0f}",
+            f"{max(plan['main_memory_gib'].values(), default=0.0):.0f}",
             f"{sum(plan['disk_gb'].values()):.0f}",
         )
         for name, plan in plans.items()

@@ -110,6 +110,8 @@ def test_a_generated_world_has_no_estimate(root: Path) -> None:
     assert plan.fits
     assert not list(plan_text.lines(plan.as_json()))
     assert plan.estimates == []
+    (row,) = plan_text.overview({"small": plan.as_json()}, {"small": "1 x L4"})[1]
+    assert row[:3] == ("small", "1 x L4", "fits")
 
 
 def test_every_gpu_profile_has_a_line(root: Path) -> None:
