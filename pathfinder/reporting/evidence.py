@@ -125,24 +125,24 @@ class Evidence:
     @cached_property
     def lines(self) -> list[Line]:
         """The rows of the main results."""
-        levels = {
-            bench: {
-                name: found.level(self.report, spread)
-                for name, found in self.measured[bench].items()
-                if name not in self.systems or len(found.seeds) == len(self.systems[name])  # the label counts all seeds
-            }
-            for bench, spread in self.spreads.items()
-            if spread
-        }
+        levels = {bench: self._levels(self.measured[bench], spread) for bench, spread in self.spreads.items() if spread}
         found = {rule: self.measured[SEARCH].get(BEST_OF_N[rule]) for rule in ("min", "weighted_min")}
-        chosen = {rule: system.level(self.report) for rule, system in found.items() if system}
+        chosen = {rule: system.level(self.report, self.spreads[SEARCH]) for rule, system in found.items() if system}
         return lines(self.results, levels, chosen, {rule: self._levels_by(rule) for rule in COLUMNS})
+
+    def _levels(self, found: Mapping[str, System], spread: Spread | None) -> dict[str, Score]:
+        """The scores by name, without our systems of which a seed is missing, because the label counts all seeds."""
+        return {
+            name: system.level(self.report, spread)
+            for name, system in found.items()
+            if name not in self.systems or len(system.seeds) == len(self.systems[name])
+        }
 
     def _levels_by(self, rule: str) -> dict[str, Score]:
         """Each of our systems' score if a rule chooses among whole solutions, by spoken name."""
         measure = partial(_best_of_n, rule)
         found = _existing({name: self._trained(name, "best_of_n", measure) for name in self.systems})
-        return {name: system.level(self.report) for name, system in found.items()}
+        return self._levels(found, self._between(found))
 
     @cached_property
     def compared(self) -> list[Comparison]:

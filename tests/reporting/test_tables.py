@@ -5,10 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from ground.io import write_json
 from pathfinder.benchmarks import paper
 from pathfinder.core.params import load_params
+from pathfinder.core.runs import parse_runs
+from pathfinder.policy import choosing
+from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.finished import results_table
+from pathfinder.reporting.results import Score, load_results
 from stages.report import main
 from tests.support.report_inputs import SEEDED, write_best_of_n, write_everything, write_project, write_published
 
@@ -179,6 +185,31 @@ def test_a_mean_over_seeds_never_counts_a_seed_that_was_not_measured(folder: Pat
         "ProcessBench": "PathFinder-PRM, soundness",
         "PRMBench": "PathFinder-PRM (mean of 2 seeds), by definition",
     }
+
+
+def test_a_rule_s_column_counts_seeds_as_the_others_do(
+    folder: Path, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A column of the rules has all seeds or none, and assumes their variance for a system with one seed."""
+    monkeypatch.setitem(choosing.COLUMNS, "min", "best of n")
+    write_project(root, "seeds", ("full", "full-s2", "no_subtasks", "autoregressive", "autoregressive-s2"))
+    runs = ("full", "full-s2", "no_subtasks", "autoregressive")
+    write_everything(runs)
+    for run in runs:
+        write_best_of_n(run)
+    params = load_params()
+    results = load_results(Path("metrics"), parse_runs(params.runs))
+    evidence = Evidence(results, Path("artifacts/predictions"), Path("artifacts/raw"), params.report)
+    flipped = Path("artifacts/predictions/best_of_n/full-s2.jsonl")
+    alone = evidence.lines[1].cells[-1]
+    flipped.write_text(flipped.read_text().replace('"min": true', '"min": false', 20))
+    apart = Evidence(results, Path("artifacts/predictions"), Path("artifacts/raw"), params.report).lines
+    assert [line.cells[-1] == "missing" for line in apart[:3]] == [False, False, True]
+    varied = apart[1].cells[-1]
+    assert isinstance(alone, Score)
+    assert isinstance(varied, Score)
+    assert varied.value == alone.value
+    assert varied.high - varied.low > 1.2 * (alone.high - alone.low), "seeds of the other system differ"
 
 
 def test_two_readings_are_never_subtracted(folder: Path, root: Path) -> None:
