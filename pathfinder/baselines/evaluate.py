@@ -77,6 +77,8 @@ def evaluate(system: System, model: Path, benchmark: BenchmarkName, data: Path, 
     others["decision"] = {convention: asdict(method.rule) for convention, method in methods.items()}
     judges_redundancy = any(step.redundancy is not None for steps in scores[AUTHORS] for step in steps)
     others |= evaluation.both_rules(answers[list(methods)[-1]], INTERVALS)
+    if "benchmark" in answers:
+        others["official"] = evaluation.official(answers["benchmark"])
     others["reading"] = "soundness" if judges_redundancy else OWN  # of the authors' rule, which has the main figures
     others["too_long"] = {convention: found.count([]) for convention, found in scores.items()}
     if isinstance(evaluation, ProcessBenchEvaluation):

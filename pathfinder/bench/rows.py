@@ -19,7 +19,7 @@ from pathfinder.benchmarks import paper, prmbench, processbench
 from pathfinder.benchmarks.accuracy import by_set
 from pathfinder.benchmarks.bootstrap import INTERVALS, interval
 from pathfinder.benchmarks.evaluation import PRMBenchEvaluation, ProcessBenchEvaluation
-from pathfinder.benchmarks.readers import CORRECT
+from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
 
 ALL = "all"
 RESULT = "bench.json"
@@ -116,7 +116,7 @@ def judged_rows(
     if isinstance(evaluation, ProcessBenchEvaluation):
         found = _processbench(evaluation, answers, subsets)
     else:
-        found = _prmbench(evaluation, answers, subsets)
+        found = _prmbench(evaluation, answers, subsets, as_published=rule == paper_.rule)
     yield from _compared(list(found), evaluation.benchmark, rule, paper_)
 
 
@@ -174,24 +174,38 @@ def _processbench(evaluation: ProcessBenchEvaluation, answers: Sequence[Any], su
         yield _Found(subset, figure, len(items), figures["mean_f1"], figures["interval"], sizes)
 
 
-def _prmbench(evaluation: PRMBenchEvaluation, answers: Sequence[Any], subsets: bool) -> Iterator[_Found]:
+def _prmbench(
+    evaluation: PRMBenchEvaluation, answers: Sequence[Any], subsets: bool, as_published: bool
+) -> Iterator[_Found]:
+    """PRMScores; ``as_published``, labels past the last step count too, as in the published evaluator."""
     labels = evaluation.by_key(answers)
     items = [item for item in evaluation.items if item.classification != CORRECT]
-    sizes = {ALL: len(items)}
-    whole = prmbench.with_interval(evaluation.items, labels, INTERVALS)
-    yield _Found(ALL, "PRMScore", len(items), whole["overall"], whole["interval"], sizes)
-    parts = {category: prmbench.CATEGORIES[category] for category in whole["categories"]}
-    parts |= {name: (name,) for name in whole["classes"]}
-    for part, classes in parts.items() if subsets else ():
-        mine = [item for item in items if item.classification in classes]
-        counts = np.stack([prmbench.step_counts(i, (labels[i.idx] or ())[: len(i.steps)]) for i in mine])
-        by_class = {name: counts * np.array([[item.classification == name] for item in mine]) for name in classes}
+    given = [(labels[item.idx] or ())[: None if as_published else len(item.steps)] for item in items]
+    counts = np.stack([prmbench.step_counts(item, mine) for item, mine in zip(items, given, strict=True)])
+    present = [name for name in CLASSES if any(item.classification == name for item in items)]
+    parts: dict[str, dict[str, tuple[str, ...]]] = {ALL: {"": CLASSES}}
+    if subsets:
+        whole = {name: classes for name, classes in prmbench.CATEGORIES.items() if {*classes} <= {*present}}
+        named = [*whole.items(), *((name, (name,)) for name in present)]
+        parts |= {part: {name: (name,) for name in classes} for part, classes in named}
+    for part, groups in parts.items():
+        yield _prmscore(part, groups, items, counts)
 
-        def score(rows: npt.NDArray[np.int64], by_class: Mapping[str, prmbench.Counts] = by_class) -> Any:
-            return np.mean([prmbench.score(name, own[rows].sum(-2)) for name, own in by_class.items()], axis=0)
 
-        bounds = interval(len(mine), score, INTERVALS, [item.classification for item in mine])
-        yield _Found(part, "PRMScore", len(mine), float(score(np.arange(len(mine)))), bounds, sizes)
+def _prmscore(
+    part: str, groups: Mapping[str, Sequence[str]], items: Sequence[PRMBenchItem], counts: prmbench.Counts
+) -> _Found:
+    """The mean over ``groups``, the classes whose counts are pooled, by the name of their score."""
+    places = [place for place, item in enumerate(items) if any(item.classification in each for each in groups.values())]
+    classes = [items[place].classification for place in places]
+    pooled = {name: counts[places] * np.array([[one in mine] for one in classes]) for name, mine in groups.items()}
+
+    def score(rows: npt.NDArray[np.int64]) -> Any:
+        return np.mean([prmbench.score(name, own[rows].sum(-2)) for name, own in pooled.items()], axis=0)
+
+    bounds = interval(len(places), score, INTERVALS, classes)
+    figure = float(score(np.arange(len(places))))
+    return _Found(part, "PRMScore", len(places), figure, bounds, {ALL: len(items)})
 
 
 def _accuracy(subset: str, sets: Sequence[str], values: Sequence[float]) -> _Found:

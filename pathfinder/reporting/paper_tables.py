@@ -87,13 +87,17 @@ def _reading(benchmark: Benchmark, reading: str) -> str:
 def _views(benchmark: Benchmark, metrics: Measured) -> list[tuple[str, Measured, bool]]:
     """The rules of a published system: words, figures, and whether the paper's figures follow this rule.
 
-    Where a benchmark's evaluator uses a PRM in another way than its authors, the paper's figures are the evaluator's.
+    Where a benchmark's evaluator uses a PRM in another way than its authors, the paper's figures are the evaluator's,
+    whose arithmetic counts labels past the last step.
     """
-    rules = metrics.rules
-    if official := metrics.official:
-        return [(_words(benchmark, metrics), official, True), (REPAIRED, metrics.by_default_rule, False)]
+    rules, official = metrics.rules, metrics.official
     if "benchmark" in rules:
-        return [(PUBLISHED_RULES[rule], rules[rule], rule == "benchmark") for rule in ("benchmark", "authors")]
+        return [
+            (PUBLISHED_RULES["benchmark"], official or rules["benchmark"], True),
+            (PUBLISHED_RULES["authors"], rules["authors"], False),
+        ]
+    if official:
+        return [(_words(benchmark, metrics), official, True), (REPAIRED, metrics.by_default_rule, False)]
     return [("", metrics, True)]
 
 

@@ -17,10 +17,14 @@ from typer.testing import CliRunner
 from evidence.dvc.pipeline import read_pipeline
 from ground.io import DataError, read_json
 from pathfinder.benchmarks.grade import grade
+from pathfinder.benchmarks.metrics import PRMBench
 from pathfinder.benchmarks.prmbench import evaluate, labels_of
 from pathfinder.benchmarks.readers import read_prmbench
 from pathfinder.cli import app
 from pathfinder.core.params import load_params
+from pathfinder.reporting.names import PRMBENCH
+from pathfinder.reporting.paper_tables import _views
+from pathfinder.reporting.tables import PUBLISHED_RULES
 from stages import sample, search
 from stages.baseline import main
 from tests.baselines.model_folders import FOLDERS
@@ -71,6 +75,28 @@ def test_prmbench_under_both_conventions(project: Path) -> None:
         *found, _ = row["scores"]["step_level_validity_labels_benchmark"]  # the evaluator reads one place more
         assert found == theirs
     assert grade("prmbench", Path("artifacts/predictions/prmbench/skywork.jsonl"), Path("artifacts/raw/prmbench"))
+
+
+def test_the_paper_s_row_has_the_evaluator_s_arithmetic(project: Path) -> None:
+    """PRMBench's evaluator reads one place of Skywork more than there are steps, and counts its label too."""
+    main(["skywork", "prmbench"])
+    metrics = read_json(Path("metrics/prmbench/skywork.json"))
+    labels = {
+        row["idx"]: row["scores"]["step_level_validity_labels_benchmark"]
+        for row in rows_of(Path("artifacts/predictions/prmbench/skywork.jsonl"))
+    }
+    items = read_prmbench(Path("artifacts/raw/prmbench"), 3).items
+    official, repaired = (evaluate(items, labels, preset) for preset in ("official", "repaired"))
+    assert official["overall"] != repaired["overall"] == metrics["rules"]["benchmark"]["overall"]
+    assert metrics["official"] == {name: official[name] for name in ("classes", "categories", "overall")}
+    views = {words: view for words, view, _ in _views(PRMBENCH, PRMBench.model_validate(metrics))}
+    assert views[PUBLISHED_RULES["benchmark"]].headline == official["overall"]
+    assert views[PUBLISHED_RULES["authors"]].headline == metrics["overall"]
+    asked = ["--system", "skywork", "--on", "prmbench", "--limit", "3", "--subsets", "--json"]
+    done = CliRunner().invoke(app, ["bench", "artifacts/raw/models/skywork", *asked])
+    assert done.exit_code == 0, done.output
+    found = {row["subset"]: row["value"] for row in json.loads(done.stdout) if row["rule"] == "benchmark"}
+    assert found == pytest.approx({"all": official["overall"], **official["classes"], **official["categories"]})
 
 
 def test_redundancy_in_predictions_metrics_and_bench(project: Path) -> None:
