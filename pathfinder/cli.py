@@ -259,6 +259,9 @@ def serve(
     from pathfinder.prm.gate import is_own
     from pathfinder.prm.serving import http_server, listening, make_app
 
+    token = os.environ.get("PATHFINDER_SERVE_TOKEN", "")
+    if token and not token.strip():
+        raise DataError("PATHFINDER_SERVE_TOKEN is blank; give a token, or unset it to serve without one")
     with (
         listening(host, port) as (socket, address),
         open_named(model, revision, dtype) as prm,
@@ -268,7 +271,6 @@ def serve(
             show_row({"model": model, "url": address})
         else:
             typer.echo(f"{model} at {address} (try it there; routes: {address}docs). Ctrl-C ends the server.")
-        token = os.environ.get("PATHFINDER_SERVE_TOKEN", "")
         most = min(request_tokens, queue_tokens)
         served = make_app(batcher, model, is_own(host), allow_host or (), most, deadline, token, prm.known)
         http_server(served).run(sockets=[socket])

@@ -58,8 +58,8 @@ class StepRewards:
         self._lock = threading.Lock()
         if isinstance(where, str) and where.startswith(("http://", "https://")):
             require_address(where, "give one such as http://127.0.0.1:8765")
-            token = os.environ.get("PATHFINDER_SERVE_TOKEN", "")
-            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            token = os.environ.get("PATHFINDER_SERVE_TOKEN", "").strip()
+            headers = {b"Authorization": f"Bearer {token}".encode()} if token else {}
             self._url = f"{where.rstrip('/')}/v1/score"
             self._client = httpx.Client(headers=headers, timeout=_TIMEOUT_S)
             self._prm = None

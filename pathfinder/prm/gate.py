@@ -54,13 +54,13 @@ class Bearer:
     """Answers 401 to a request without ``Authorization: Bearer TOKEN``; anyone may request ``/health``."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app, self._token = app, token.encode()
+        self._app, self._token = app, token.strip().encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on if it has the token."""
         if scope["type"] == "http" and scope["path"] != "/health":
             scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
-            if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip().encode("latin-1"), self._token):
+            if scheme.lower() != "bearer" or not hmac.compare_digest(token.strip(" \t").encode("latin-1"), self._token):
                 refusal = JSONResponse({"detail": "send the server's token: `Authorization: Bearer TOKEN`"}, 401)
                 refusal.headers["WWW-Authenticate"] = "Bearer"
                 await refusal(scope, receive, send)

@@ -173,6 +173,12 @@ def test_a_batch_is_split_before_it_is_sent(monkeypatch: pytest.MonkeyPatch) -> 
     assert sizes == [4, 4, 1]
 
 
+def test_the_server_s_token_is_sent_in_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATHFINDER_SERVE_TOKEN", " voilà\n")
+    sent = StepRewards("http://x")._client.headers.raw
+    assert (b"Authorization", "Bearer voilà".encode()) in sent
+
+
 def test_a_refusal_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     replaced(monkeypatch, lambda number, given: httpx.Response(401, text="send the token"))
     with pytest.raises(DataError, match=r"401 send the token; check the address and PATHFINDER_SERVE_TOKEN"):

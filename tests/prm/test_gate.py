@@ -17,7 +17,9 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from pathfinder.cli import app as cli
 from pathfinder.core.steps import Solution, StepScore
 from pathfinder.models.folders import open_model
 from pathfinder.prm.batching import BATCH, PATIENCE, UNIT, Batcher, tokens_of
@@ -317,7 +319,8 @@ def test_a_request_that_takes_too_long_is_ended(model: Model) -> None:
 
 
 def test_a_token_is_asked_of_every_client() -> None:
-    app = make_app(Batcher(lambda solutions: []), "tiny", token="chosen-tökén")  # noqa: S106
+    """White space around the server's token comes from the file that it was read from; à ends in the byte A0."""
+    app = make_app(Batcher(lambda solutions: []), "tiny", token=" chosen-tökén-à\n")  # noqa: S106
     transport = httpx.ASGITransport(app)
 
     async def status(path: str, header: bytes | None = None) -> int:
@@ -326,8 +329,8 @@ def test_a_token_is_asked_of_every_client() -> None:
             return (await client.get(path, headers=headers)).status_code
 
     async def statuses() -> list[int]:
-        known = "Bearer chosen-tökén".encode()
-        wrong = [None, b"Bearer", b"Bearer ", b"Bearer chosen", "Basic chosen-tökén".encode(), known + b"x", b"\xff"]
+        known = "Bearer chosen-tökén-à".encode()
+        wrong = [None, b"Bearer", b"Bearer ", b"Bearer chosen", "Basic chosen-tökén-à".encode(), known + b"x", b"\xff"]
         return [
             *[await status("/metrics", header) for header in (known, known.replace(b"Bearer", b"bearer"))],
             *[await status(path, header) for path in ("/metrics", "/", "/docs", "/v1/models") for header in wrong],
@@ -335,6 +338,12 @@ def test_a_token_is_asked_of_every_client() -> None:
         ]
 
     assert asyncio.run(statuses()) == [200, 200, *[401] * 28, 200]
+
+
+def test_a_blank_token_opens_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATHFINDER_SERVE_TOKEN", "\n")
+    refused = CliRunner().invoke(cli, ["serve", "absent"])
+    assert (refused.exit_code, refused.stderr.partition(";")[0]) == (1, "error: PATHFINDER_SERVE_TOKEN is blank")
 
 
 @pytest.mark.parametrize(
