@@ -6,6 +6,7 @@ has no rewards, and a line on standard error counts it.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -122,10 +123,13 @@ class StepRewards:
 
     def _answer(self, part: list[Solution]) -> httpx.Response:
         """The answer to a request: scores, or a refusal because of its size. Other refusals raise or are retried."""
-        body = {"solutions": [{"problem": one.problem, "steps": one.steps} for one in part]}
+        asked = {"solutions": [{"problem": one.problem, "steps": one.steps} for one in part]}
+        text = json.dumps(asked, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
+        body = text.decode("utf-16-le", "replace").encode()  # half an emoji is U+FFFD, as for a model in this process
+        kind = {"Content-Type": "application/json"}
 
         def ask() -> httpx.Response:
-            response = self._client.post(self._url, json=body)
+            response = self._client.post(self._url, content=body, headers=kind)
             may_shrink = response.status_code != 503 or len(part) > 1
             return response if response.status_code in _SMALLER and may_shrink else response.raise_for_status()
 

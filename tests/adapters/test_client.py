@@ -87,6 +87,9 @@ def test_what_cannot_be_scored_has_the_floor(model: str, capsys: pytest.CaptureF
     assert rewards.values([(PROBLEM, ""), (PROBLEM, None), (PROBLEM, "a " * 9_000), (PROBLEM, [])]) == [-1.0] * 4
     assert "no rewards for some of 4 solutions: 3 empty, 1 longer than" in capsys.readouterr().err
     assert rewards.values([]) == []
+    half, other = rewards.steps([("What is \ud83c?", ["2 \udf4e."]), ("What is \ufffd?", ["2 \ufffd."])])
+    assert half == pytest.approx(other, abs=1e-6)
+    assert len(half) == 1
 
 
 def test_the_turns_of_the_assistant_are_one_solution(folder: Path) -> None:
