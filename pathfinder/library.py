@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal, Self
 
@@ -72,7 +72,7 @@ class PRM:
         found.warn()
         return cls(scorer)
 
-    def score(self, problem: str, steps: Sequence[str]) -> ScoredSolution | UnscoredSolution:
+    def score(self, problem: str, steps: Iterable[str]) -> ScoredSolution | UnscoredSolution:
         """Score every step of one solution. Raises ``DataError`` if there is no step.
 
         A solution that is longer than the model's context is an ``UnscoredSolution``: its ``scored`` is False, and
@@ -80,7 +80,7 @@ class PRM:
         """
         return self.score_many([(problem, steps)])[0]
 
-    def score_many(self, solutions: Iterable[tuple[str, Sequence[str]]]) -> list[ScoredSolution | UnscoredSolution]:
+    def score_many(self, solutions: Iterable[tuple[str, Iterable[str]]]) -> list[ScoredSolution | UnscoredSolution]:
         """Score pairs of problem and steps, in their order. Solutions of the same problem share its computation.
 
         A solution that is too long is an ``UnscoredSolution``. Raises ``DataError``, which counts from 0, for a
@@ -102,8 +102,8 @@ def _usable(device: str) -> str:
     return device
 
 
-def _solution(number: int, problem: str, steps: Sequence[str]) -> Solution:
-    texts = (problem, *steps)
-    if isinstance(steps, str) or not steps or not all(isinstance(text, str) for text in texts):
+def _solution(number: int, problem: str, steps: Iterable[str]) -> Solution:
+    texts = tuple(steps) if isinstance(steps, Iterable) and not isinstance(steps, str) else ()
+    if not texts or not all(isinstance(text, str) for text in (problem, *texts)):
         raise DataError(f"solution {number}: expected a problem and a list of steps, at least one, all of them texts")
-    return Solution(str(number), problem, tuple(steps))
+    return Solution(str(number), problem, texts)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -109,10 +110,18 @@ def test_labels_and_probabilities_have_one_name_each_everywhere(folder: Path, tm
     assert set(shown) - {"text"} == set(row) == set(StepOut.model_fields), "the keys of `demo` and of the server"
 
 
-@pytest.mark.parametrize("steps", [[], "text", [1]])
+@pytest.mark.parametrize("steps", [[], "text", [1], None, iter([]), np.array(["a", None])])
 def test_what_is_no_solution_is_refused(folder: Path, steps: list[str]) -> None:
     with pytest.raises(DataError, match="solution 1: expected a problem"):
         PRM.load(folder).score_many([(PROBLEM, STEPS), (PROBLEM, steps)])
+
+
+def test_steps_may_come_from_an_iterator_or_a_table(folder: Path) -> None:
+    prm = PRM.load(folder)
+    expected = prm.score(PROBLEM, STEPS).rewards
+    assert len(expected) == len(STEPS)
+    for steps in (iter(STEPS), map(str.strip, STEPS), np.array(STEPS), np.array(STEPS, dtype=object)):
+        assert prm.score(PROBLEM, steps).rewards == expected
 
 
 @pytest.mark.parametrize(
