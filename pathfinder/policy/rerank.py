@@ -38,13 +38,13 @@ def read_candidates(given: Given) -> list[Candidates]:
 
 
 def _by_problem(given: Given) -> list[Candidates]:
-    rows: dict[str, list[GivenRow]] = {}
-    for row in given.rows:
-        rows.setdefault(row.problem, []).append(row)
-    if len(rows) == len(given.rows):
+    found: dict[str, Candidates] = {}
+    for one in map(_candidates, given.rows):
+        first = found.get(one.problem, replace(one, steps=(), answers=()))
+        found[one.problem] = replace(first, steps=first.steps + one.steps, answers=first.answers + one.answers)
+    if len(found) == len(given.rows):
         raise DataError(f"{given.name}: no problem has several solutions; give more, or use `pathfinder score`")
-    whole = [(group[0], tuple(one for row in group for one in row.solutions)) for group in rows.values()]
-    return [_candidates(replace(first, solutions=solutions)) for first, solutions in whole]
+    return [*found.values()]
 
 
 def _candidates(row: GivenRow) -> Candidates:

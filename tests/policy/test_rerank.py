@@ -118,6 +118,12 @@ def test_rows_with_one_solution_of_the_same_problem_are_its_candidates(tmp_path:
         read_candidates(read_given(write(tmp_path, *rows[:2])))
 
 
+def test_the_answers_of_rows_with_one_solution_are_joined(tmp_path: Path) -> None:
+    rows = [{"q": "P", "s": [step], "a": [answer]} for step, answer in (("4", "7"), ("6", None))]
+    (found,) = read_candidates(read_given(write(tmp_path, *rows), columns="problem=q,solutions=s,answers=a"))
+    assert (found.steps, found.answers) == ((("4",), ("6",)), ("7", None))
+
+
 def test_completions_of_search_and_learn_are_candidates(tmp_path: Path) -> None:
     row = {
         "problem": "P",
