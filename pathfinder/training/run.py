@@ -12,15 +12,15 @@ import polars as pl
 import torch
 
 from ground import io
-from pathfinder.core import mixes
 from pathfinder.core.hub import HubModel
 from pathfinder.core.params import Train
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.steps import Known
 from pathfinder.models import folders, launch, model
+from pathfinder.models.architectures import shape_of
 from pathfinder.models.tokens import open_tokenizer as open_any_tokenizer
 from pathfinder.training import metrics, outcome, stored, trainer
-from pathfinder.training.card import Given, Learnt
+from pathfinder.training.card import LARGEST_TOY, Given, Learnt
 from pathfinder.training.examples import Example, read_examples
 from pathfinder.training.network import gathered_network, load_classifier, load_network, open_tokenizer, positions
 from pathfinder.training.objective import evaluate
@@ -84,7 +84,9 @@ def train(
         progress / "examples", is_first, lambda: _examples(trees(), settings, prompter, positions(base), listed)
     )
     learn, test, left_out = sets["learn"], sets["test"], about.pop("left_out")
-    known = Known.of_json(about.pop("known"))
+    is_small = shape_of(base.config.content, str(base.folder)).parameters < LARGEST_TOY
+    words = about.pop("known")
+    known = Known.of_json(words) if is_small else None  # the base has learnt other texts
     if separator is None:
         network, added = load_network(files, tokenizer, settings)
     else:
@@ -123,12 +125,16 @@ def _examples(
         too_long,
     )
     test = read_examples(test_trees, prompter, settings.token_budget, positions=limit, too_long=too_long)
-    sources = {
-        str(source): mixes.records_of(part) for (source,), part in learn_trees.group_by("source", maintain_order=True)
-    }
-    about = {"sources": sources, "too_long_records": len(too_long), "too_long": dict(list(too_long.items())[:_NAMED])}
+    ids = learn_trees.select("source", id=pl.col("branches").list.eval(pl.element().struct.field("id"))).explode("id")
+    learnt = ids.filter(~pl.col("id").is_in(list(too_long))).group_by("source", maintain_order=True).len()
     known = Known.of(_texts(learn_trees))
-    about |= {"left_out": too_long, "known": known and known.as_json()}
+    about = {
+        "sources": dict(learnt.iter_rows()),
+        "too_long_records": len(too_long),
+        "too_long": dict(list(too_long.items())[:_NAMED]),
+        "left_out": too_long,
+        "known": known and known.as_json(),
+    }
     if too_long:
         longest = max(too_long, key=lambda name: too_long[name])
         print(

@@ -74,6 +74,27 @@ def test_rows_of_new_tokens_are_drawn_from_the_seed(tmp_path: Path) -> None:
     assert not torch.equal(one["lm_head.weight"], other["lm_head.weight"])
 
 
+def test_steps_that_are_left_out_are_not_counted_as_learnt() -> None:
+    """Neither by source, which the card states, nor in sum."""
+    _, prompter, _ = small_setup()
+    sets, about = run._examples((frame(6), frame(1)), settings(), prompter, 120, "")
+    assert sum(example.records for example in sets["learn"]) == 12
+    assert about["sources"] == {"prm800k": 12}
+
+
+def test_only_a_small_model_knows_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large base has learnt texts that nobody lists."""
+    train = partial(run.train, open_model(DEMO), "no_subtasks", settings(epochs=0.5), listed="")
+    trees = frame(4), frame(1)
+    small = train(tmp_path / "small", trees=lambda: trees)
+    monkeypatch.setattr(run, "LARGEST_TOY", 10)
+    large = train(tmp_path / "large", trees=lambda: trees)
+    assert small is not None
+    assert small.known is not None
+    assert large is not None
+    assert large.known is None
+
+
 def test_a_plain_model_is_trained_without_transformers_and_as_with_it(tmp_path: Path) -> None:
     """The saved models agree but for rounding, and for defaults of generation, which the base does not name."""
     opened, frame_of, chosen = open_model(DEMO), frame(6), settings(epochs=2.0)
