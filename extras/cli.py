@@ -116,7 +116,7 @@ def why(
     item: Annotated[str, typer.Argument(help="A ProcessBench item: ID or SUBSET/ID.")],
     run: Annotated[str, typer.Option(help="The run whose decision is explained.", autocompletion=runs)] = "full",
     step: Annotated[
-        int | None, typer.Option(help="A step, from 0 (default: the step that decides the item's verdict).")
+        int | None, typer.Option(help="A step, from 0 (default: the first with a reward below 0.5, or the lowest).")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Records to list on each side.")] = 10,
     prove: Annotated[

@@ -1,8 +1,9 @@
 """The decision of a PRM about one step, and the smooth output whose sign it follows.
 
-The decision follows ProcessBench's main rule: a step is correct if the reward, read given the predicted error labels,
-is at least one half. The output is the log-odds of the reward averaged over the error labels by their probabilities
-(mode ``all``), because the predicted labels themselves have no derivative.
+The decision reads quality: a step is correct if the reward, read given the predicted error labels, is at least one
+half. ProcessBench reads soundness, which a correct step that leads nowhere has, too. The output is the log-odds of the
+reward averaged over the error labels by their probabilities (mode ``all``), because the predicted labels themselves
+have no derivative.
 """
 
 from __future__ import annotations

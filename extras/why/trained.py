@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from extras.why.alike import records_of
 from extras.why.replay import Trajectory, TreeLearner, rates_of, replay
 from ground.io import DataError, read_json
+from pathfinder.core.labels import CORRECTNESS
 from pathfinder.core.params import Train
 from pathfinder.core.prompts import Variant
 from pathfinder.core.records import SOFT_TREES, TREES
@@ -56,18 +57,30 @@ def settings_of(folder: Path) -> Train:
 
 
 def open_learner(run: Run, folder: Path, base: Path, train: Path) -> TreeLearner:
-    """The records of the run in ``folder``, and the model that it was trained from."""
-    settings = settings_of(folder)
+    """The records of the run in ``folder``, and the model that it was trained from.
+
+    Raises ``DataError`` as ``settings_of`` does, and for a variant without Correctness.
+    """
+    settings, variant = settings_of(folder), _variant(folder)
     trees = records_of(run, train, SOFT_TREES if settings.soft_labels else TREES)
-    return learner_of(trees, base, variant_of(folder), settings)
+    return learner_of(trees, base, variant, settings)
 
 
 def open_reader(folder: Path) -> tuple[Any, Prompter]:
-    """The trained network in ``folder``, and its prompter."""
-    opened = open_model(folder)
+    """The trained network in ``folder``, and its prompter. Raises ``DataError`` if it has no Correctness."""
+    opened, variant = open_model(folder), _variant(folder)
     network: Any = load_model(opened, where="cpu")
     use_trees(network)
-    return network, Prompter(load_tokenizer(opened.files), variant_of(folder))
+    return network, Prompter(load_tokenizer(opened.files), variant)
+
+
+def _variant(folder: Path) -> Variant:
+    variant = variant_of(folder)
+    if all(mark.label != CORRECTNESS for mark in (*variant.first, *variant.second)):
+        raise DataError(
+            f"{folder}: {variant.name} has no Correctness, whose log-odds are explained; name another run with --run"
+        )
+    return variant
 
 
 def learner_of(trees: pl.DataFrame, base: Path, variant: Variant, settings: Train) -> TreeLearner:

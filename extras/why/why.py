@@ -36,7 +36,8 @@ def why(
 ) -> dict[str, Any]:
     """The explanation of a run's decision on a ProcessBench item, a JSON value.
 
-    ``step`` counts from 0; by default it is the step that decides the item's verdict. ``prove`` trains twice more,
+    ``step`` counts from 0; by default it is the first one with a reward below one half or, if there is none, the one
+    with the lowest reward. ``prove`` trains twice more,
     without the records that support the decision most and without as many others. A training that is too long for
     scores is not repeated, except with ``anyway`` or ``prove``: the similar training steps are named instead.
     Raises ``DataError`` for an unknown item or step, and if the run's training cannot be repeated here.
@@ -246,7 +247,7 @@ def lines_of(found: dict[str, Any]) -> Iterator[str]:
     odds = "" if decision["log_odds"] is None else f", log-odds {decision['log_odds']:+.2f}"
     truth = "no error" if item["first error"] == -1 else f"first error at step {item['first error']}"
     yield (
-        f"{found['run']} calls it {decision['verdict']}: reward {decision['reward']:.3f}"
+        f"by quality, {found['run']} calls it {decision['verdict']}: reward {decision['reward']:.3f}"
         f"{f' ({labels})' if labels else ''}{odds}; the benchmark says {truth}"
     )
     if "refused" in found:

@@ -193,6 +193,7 @@ def test_the_text_is_safe_on_a_terminal_and_a_proof_trains_again(
     assert done.exit_code == 0, done.output
     assert "\x1b" not in done.stdout
     assert "\\x1b[31mtakes back" in done.stdout
+    assert "by quality, full calls it" in done.stdout
     for text in ("supports this decision", "opposes this decision", "estimator: ", "measured: ", "without the named 2"):
         assert text in done.stdout
 
@@ -257,6 +258,23 @@ def test_errors_name_the_remedy(trained: Path, monkeypatch: pytest.MonkeyPatch, 
     failed = ask(*words)
     assert isinstance(failed.exception, DataError)
     assert message in str(failed.exception)
+
+
+def test_a_variant_without_correctness_is_refused_before_its_training_is_repeated(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import shutil
+
+    monkeypatch.chdir(shutil.copytree(trained, tmp_path / "plain"))
+    Path("models/full").rename("models/plain_error")
+    described = json.loads(Path("models/plain_error/pathfinder.json").read_text())
+    write_json(Path("models/plain_error/pathfinder.json"), described | {"variant": "plain_error"})
+    monkeypatch.setattr("extras.why.trained.repeat", None)
+    for rate in (0.01, 0.03):
+        write_json(Path("metrics/train/plain_error_log.json"), [{"learning_rate": rate}])
+        failed = ask("gsm8k-0", "--run", "plain_error").exception
+        assert isinstance(failed, DataError)
+        assert "plain_error has no Correctness, whose log-odds are explained; name another run" in str(failed)
 
 
 def test_a_model_of_other_data_is_not_explained(trained: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
