@@ -102,7 +102,7 @@ def test_figures_are_those_of_scoring_and_grading(folder: Path) -> None:
 
 
 def by_quality(benchmark: str, scored: str) -> str:
-    """The predictions that follow from the rewards of scored solutions alone."""
+    """The predictions that follow from only the rewards of scored solutions."""
     lines = []
     for row in map(json.loads, scored.splitlines()):
         useful = [step["quality"] >= 0.5 for step in row["steps"]]

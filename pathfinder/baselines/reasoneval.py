@@ -5,7 +5,7 @@ Source: GAIR-NLP/ReasonEval@6c91c7a ``codes/examples.py`` (prompt, separators, `
 then removed. The 7B tokenizer pads with its beginning token. The script removes that token too, puts id 1 back in
 front and does not shift the positions, so a step is read one token *before* its last. The training code is not
 published. The reading is kept as published, because the published figures were measured with it.
-ssmisya/PRMBench@a1ae4ea ``mr_eval/models/reasoneval.py`` also removes the numbers of the steps, and calls a step
+ssmisya/PRMBench@a1ae4ea ``mr_eval/models/reasoneval.py`` also removes the numbers of the steps. There, a step is
 redundant if P(neutral) exceeds 0.15. The authors' code names no threshold of redundancy, so only the evaluator's
 convention judges it.
 """

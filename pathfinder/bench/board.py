@@ -28,7 +28,7 @@ Results = Mapping[str, tuple[dict[str, Any], list[Row]]]
 
 
 def read_results(folders: Sequence[Path]) -> Results:
-    """What ``bench.json`` of each folder says, and its rows; raises ``DataError`` for a folder without a result."""
+    """The content of each folder's ``bench.json``, and its rows; raises ``DataError`` for a folder without a result."""
     found = {}
     for folder in folders:
         try:
@@ -72,7 +72,7 @@ def ranked(results: Results) -> list[dict[str, Any]]:
 def differences(results: Results, data: Path) -> Iterator[str]:
     """A sentence per pair of systems with predictions on the same items of a benchmark, by their main readings.
 
-    Raises ``DataError`` for a missing folder of a benchmark, and for other predictions than those of ``bench``.
+    Raises ``DataError`` for a missing folder of a benchmark, and for predictions that ``bench`` did not write.
     """
     for name in _MEASURES:
         rules = {one: row.rule for one, (_, rows) in results.items() for row in reversed(rows) if row.benchmark == name}

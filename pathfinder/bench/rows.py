@@ -196,16 +196,19 @@ def _prmscore(
     part: str, groups: Mapping[str, Sequence[str]], items: Sequence[PRMBenchItem], counts: prmbench.Counts
 ) -> _Found:
     """The mean over ``groups``, the classes whose counts are pooled, by the name of their score."""
-    places = [place for place, item in enumerate(items) if any(item.classification in each for each in groups.values())]
-    classes = [items[place].classification for place in places]
-    pooled = {name: counts[places] * np.array([[one in mine] for one in classes]) for name, mine in groups.items()}
+    known = {name for classes in groups.values() for name in classes}
+    mine = [(item, own) for item, own in zip(items, counts, strict=True) if item.classification in known]
+    inside, pooled, strata = [item for item, _ in mine], dict[str, prmbench.Counts](), tuple[str, ...]()
+    for name, classes in groups.items():
+        by_item = (own * (item.classification in classes) for item, own in mine)
+        pooled[name], strata = prmbench.by_problem(inside, by_item)
 
     def score(rows: npt.NDArray[np.int64]) -> Any:
         return np.mean([prmbench.score(name, own[rows].sum(-2)) for name, own in pooled.items()], axis=0)
 
-    bounds = interval(len(places), score, INTERVALS, classes)
-    figure = float(score(np.arange(len(places))))
-    return _Found(part, "PRMScore", len(places), figure, bounds, {ALL: len(items)})
+    bounds = interval(len(strata), score, INTERVALS, strata)
+    figure = float(score(np.arange(len(strata))))
+    return _Found(part, "PRMScore", len(mine), figure, bounds, {ALL: len(items)})
 
 
 def _accuracy(subset: str, sets: Sequence[str], values: Sequence[float]) -> _Found:

@@ -1,8 +1,9 @@
 """Intervals of figures and of paired differences: bootstrap by problem, and the spread between training seeds.
 
-Problems are resampled, never steps or samples, because the steps of one problem are not independent. The same ``n``,
-``samples`` and ``seed`` give the same resamples, so two systems scored on the same problems are compared in pairs.
-Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. ``docs/report.md`` gives the reasons.
+Problems are resampled, never steps or samples, because the steps of one problem are not independent. Exception: a
+problem of ProcessBench that has several solutions, as few have, counts as several. The same ``n``, ``samples`` and
+``seed`` give the same resamples, so two systems scored on the same problems are compared in pairs. Efron and
+Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. ``docs/report.md`` gives the reasons.
 """
 
 from __future__ import annotations

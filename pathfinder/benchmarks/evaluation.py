@@ -191,7 +191,7 @@ class PRMBenchEvaluation(Evaluation[PRMBenchItem, Verdicts]):
         }
 
     def both_rules(self, answers: Sequence[Verdicts | None], report: Report) -> dict[str, Any]:
-        """The figures by definition, and by the labels of correctness alone, as for a system without redundancy."""
+        """The figures by definition, and by only the labels of correctness, as for a system without redundancy."""
         if not any(answer is not None and answer.redundant is not None for answer in answers):
             return {}
         correct = [None if answer is None else Verdicts(answer.correct) for answer in answers]

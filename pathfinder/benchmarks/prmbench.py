@@ -16,7 +16,7 @@ means over nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -172,12 +172,27 @@ def scores(counts: Mapping[str, Counts], preset: GradingPreset = "repaired") -> 
 def with_interval(
     items: Sequence[PRMBenchItem], predictions: Mapping[str, Labels | None], report: Report
 ) -> dict[str, Any]:
-    """``evaluate`` (repaired) and the bootstrap ``interval`` of ``overall``, by solution within each class."""
+    """``evaluate`` (repaired) and the bootstrap ``interval`` of ``overall``, by problem (``by_problem``)."""
     mine = [item for item in items if item.classification != CORRECT]
-    counts = np.stack([step_counts(item, _used(item, predictions.get(item.idx) or (), "repaired")) for item in mine])
-    classes = [item.classification for item in mine]
-    bounds = interval(len(mine), lambda rows: score("", counts[rows].sum(-2)), report, classes)
+    by_item = [step_counts(item, _used(item, predictions.get(item.idx) or (), "repaired")) for item in mine]
+    counts, strata = by_problem(mine, by_item)
+    bounds = interval(len(counts), lambda rows: score("", counts[rows].sum(-2)), report, strata)
     return evaluate(items, predictions) | {"interval": bounds}
+
+
+def by_problem(items: Sequence[PRMBenchItem], counts: Iterable[Counts]) -> tuple[Counts, tuple[str, ...]]:
+    """The sums of the items' ``counts`` over each original problem, int64 (problems, 4), and the problems' strata.
+
+    Up to eight items rewrite one solution, so they are not independent. A problem's stratum is the class of its items,
+    or "" if they have several.
+    """
+    summed: dict[str, Counts] = {}
+    strata: dict[str, str] = {}
+    for item, own in zip(items, counts, strict=True):
+        name = item.origin or item.idx
+        summed[name] = summed.get(name, _NOTHING) + own
+        strata[name] = item.classification if strata.get(name, item.classification) == item.classification else ""
+    return np.array([*summed.values()], dtype=np.int64), tuple(strata.values())
 
 
 def trivial_predictors(items: Sequence[PRMBenchItem], report: Report) -> dict[str, Any]:

@@ -73,7 +73,8 @@ class PRMBenchItem:
     """A solution and its incorrect steps.
 
     ``idx`` is the evaluator's: ``<class>_<row's idx>`` or ``correct_<row's idx>``. ``error_steps`` count from 1, as in
-    the files, and may name steps that do not exist.
+    the files, and may name steps that do not exist. ``origin`` is the normalised original problem, of which
+    ``problem`` may be a rewrite; empty if unknown.
     """
 
     idx: str
@@ -81,6 +82,7 @@ class PRMBenchItem:
     problem: str
     steps: tuple[str, ...]
     error_steps: tuple[int, ...]
+    origin: str = ""
 
     @property
     def id(self) -> str:
@@ -216,7 +218,8 @@ def _prmbench_items(at: str, row: Any) -> list[PRMBenchItem]:
     if name not in CLASSES:
         raise DataError(f"{at}: classification is {name!r:.80}; expected one of {', '.join(CLASSES)}. {_REMEDY}")
     question = _typed(at, row, "modified_question", str)
-    item = PRMBenchItem(f"{name}_{idx}", name, question, _texts(at, row, "modified_process"), tuple(errors))
+    origin = normalise(str(row.get("original_question") or ""))
+    item = PRMBenchItem(f"{name}_{idx}", name, question, _texts(at, row, "modified_process"), tuple(errors), origin)
     return [_original(at, row), item] if name == "redundency" else [item]
 
 

@@ -123,9 +123,9 @@ def criticise(
     """Evaluate a judge on the benchmark in ``data``, ``limit`` items per subset or class (0: all).
 
     ``served`` is its name at the servers, if different. Writes ``artifacts/predictions/<benchmark>/<name>.jsonl`` and
-    ``metrics/<benchmark>/<name>.json`` and returns the result as one line. The preset reads the answers of the main
-    figures. Whatever it is, the metrics hold the repaired figures and, under ``official``, the published reading's and
-    evaluator's.
+    ``metrics/<benchmark>/<name>.json`` and returns the result as one line. The preset decides how the answers of the
+    main figures are read. The repaired figures are always in the metrics, and so are, under ``official``, the figures
+    that the published scripts compute from the same answers.
 
     Raises ``BudgetSpentError`` if the budget is spent first and ``TransientError`` if calls failed; answers are kept.
     Raises ``DataError`` for a bad row of the benchmark and for a server without the model.

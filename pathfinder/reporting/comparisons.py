@@ -1,8 +1,8 @@
 """Paired comparisons between systems on the same problems, each described in one sentence.
 
-A difference is clear if its interval excludes zero. Problems are resampled within each subset, set or class, and both
-systems use the same resamples. If both have several seeds, equal seeds are paired. If only some systems have several,
-the others are assumed to vary as much.
+A difference is clear if its interval excludes zero. Problems are resampled within each subset or set, or on PRMBench
+within the strata of ``prmbench.by_problem``, and both systems use the same resamples. If both have several seeds, equal
+seeds are paired. If only some systems have several, the others are assumed to vary as much.
 """
 
 from __future__ import annotations
@@ -70,7 +70,10 @@ def _seeds(counts: Iterable[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One system's statistic over the problems of a benchmark, and the files that it was measured from."""
+    """One system's statistic over the problems of a benchmark, and the files that it was measured from.
+
+    ``keys`` names the items, ``strata`` the stratum of each problem; on PRMBench a problem may have several items.
+    """
 
     keys: tuple[str, ...]
     strata: tuple[str, ...]
@@ -92,9 +95,9 @@ def on_prmbench(items: Sequence[PRMBenchItem], rows: Iterable[Row]) -> Measured:
     mine = [item for item in items if item.classification != CORRECT and item.idx in found]
     labels = [prmbench.labels_of(item.idx, found[item.idx], item.classification) or [] for item in mine]
     pairs = zip(mine, labels, strict=True)
-    counts = np.array([prmbench.step_counts(item, given[: len(item.steps)]) for item, given in pairs])
-    keys, strata = tuple(item.idx for item in mine), tuple(item.classification for item in mine)
-    return Measured(keys, strata, lambda taken: prmbench.score("", counts[taken].sum(-2)))
+    by_item = (prmbench.step_counts(item, given[: len(item.steps)]) for item, given in pairs)
+    counts, strata = prmbench.by_problem(mine, by_item)
+    return Measured(tuple(item.idx for item in mine), strata, lambda taken: prmbench.score("", counts[taken].sum(-2)))
 
 
 def on_search(rows: Sequence[Row], figure: str = "correct") -> Measured:
@@ -148,7 +151,7 @@ def gather(
         return None
     keys = found[0][1].keys
     same = {seed: run for seed, run in found if run.keys == keys}
-    rows = [replicate(len(keys), run.statistic, report, run.strata) for run in same.values()]
+    rows = [replicate(len(run.strata), run.statistic, report, run.strata) for run in same.values()]
     files = tuple(dict.fromkeys(file for run in same.values() for file in run.files))
     return System(keys, tuple(same) if is_trained else (), np.stack(rows), files, reading)
 

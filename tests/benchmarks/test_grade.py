@@ -127,7 +127,7 @@ def test_a_search_folder_of_the_published_script(tmp_path: Path) -> None:
 
 
 def test_a_set_that_the_paper_does_not_report_is_left_out_of_a_folder(tmp_path: Path) -> None:
-    """The published script also searches AIME25, whose results stand beside those of the six sets."""
+    """The published script also searches AIME25, and writes its results into the same folder."""
     problems(tmp_path / "data", "aime24", ["1"])
     for name in ("aime24", "aime25"):
         (tmp_path / "out" / name).mkdir(parents=True)

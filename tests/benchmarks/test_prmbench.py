@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from ground.io import DataError
+from pathfinder.bench.rows import Paper, judged_rows
 from pathfinder.benchmarks.bootstrap import resamples
-from pathfinder.benchmarks.prmbench import evaluate, labels_of, scores, step_counts, trivial_predictors, with_interval
-from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
+from pathfinder.benchmarks.evaluation import PRMBenchEvaluation
+from pathfinder.benchmarks.prmbench import (
+    VALIDITY,
+    by_problem,
+    evaluate,
+    labels_of,
+    scores,
+    step_counts,
+    trivial_predictors,
+    with_interval,
+)
+from pathfinder.benchmarks.readers import CLASSES, CORRECT, Loaded, PRMBenchItem, read_prmbench
 from pathfinder.core.params import Report
+from pathfinder.core.steps import Verdicts
+from pathfinder.reporting.comparisons import gather, on_prmbench
 
 REPORT = Report(bootstrap_samples=100, seed=1)
 
@@ -224,3 +239,36 @@ def test_labels_are_those_of_a_rows_scores() -> None:
 def test_malformed_rows_are_named(row: dict[str, Any]) -> None:
     with pytest.raises(DataError, match=r"^a\.jsonl: row 3: .*(Correct|remove)"):
         labels_of("a.jsonl: row 3", row, "deception")
+
+
+def test_solutions_of_one_problem_are_drawn_together() -> None:
+    """Fails if rewrites of one solution count as evidence of their own: the copies of all items say nothing new."""
+    names = ("circular", "deception", "confidence")
+    single, loaded = (
+        [replace(item(name, str(at), 3, (1 + at % 2,)), origin=f"q {at}") for at in range(60) for name in mine]
+        for mine in (names[:1], names)
+    )
+    labels = {i.idx: [int(i.idx.rpartition("_")[2]) % 3 > 0, True, False] for i in loaded}
+    expected, found = (with_interval(items, labels, REPORT) for items in (single, loaded))
+    assert (found["overall"], found["interval"]) == (expected["overall"], expected["interval"])
+    rows = [{"idx": idx, "scores": {VALIDITY: given}} for idx, given in labels.items()]
+    systems = [gather({1: on_prmbench(items, rows)}, REPORT) for items in (single, loaded)]
+    assert [system and len(system.keys) for system in systems] == [60, 180]
+    assert len({system and system.replicates.tobytes() for system in systems}) == 1
+    evaluations = [PRMBenchEvaluation(Loaded(items, len(items), {}, {})) for items in (single, loaded)]
+    given = [[Verdicts(labels[i.idx]) for i in evaluation.items] for evaluation in evaluations]
+    first, *others = (
+        list(judged_rows(evaluation, "", answers, Paper(), subsets=True))
+        for evaluation, answers in zip(evaluations, given, strict=True)
+    )
+    assert {row.subset for row in others[0]} == {"all", *names}
+    assert len({(row.value, row.low, row.high) for row in (*first, *others[0])}) == 1
+
+
+def test_the_original_problem_of_an_item_is_known(mirror: Path) -> None:
+    items = [i for i in read_prmbench(mirror / "prmbench").items if i.classification != CORRECT]
+    assert len({i.origin for i in items}) < 0.4 * len(items)
+    counts, strata = by_problem(items, [step_counts(i, [True] * len(i.steps)) for i in items])
+    assert counts.sum() == sum(len(i.steps) for i in items)
+    assert len(counts) == len(strata) == len({i.origin for i in items})
+    assert {*strata} == {"", *(i.classification for i in items)}
