@@ -30,7 +30,7 @@ _MENTION = re.compile(
         (?:(?!score)[^\n:=|：]){0,80}
         [:=|：]
         (?:[\s*_`'"“”{}\[\]()$\\|>#:]|boxed|text|[-•][ \t]+(?<=\n[-•][ \t]))*
-        (?P<value>[01](?:\.0+)?(?!(?!score)[\w%]|[.,/]\d|\s*(?:or|to|/|–|-)\s*\d
+        (?P<value>[01](?:\.0+)?(?!(?!score)[\w%]|[.,/]\d|\s*(?:or(?:\s+(?:maybe|perhaps|possibly))?|vs\.?|to|/|–|-)\s*\d
             |[ \t]*(?:%|(?:[+×÷=→⇒]|[-=]>)[ \t]*\d|(?:out\s+)?of\s*(?!1\b)\d)
             |[ \t*_`~]+\d|[ \t*_`~]*(?:\||\[[ xX✓✔]?\])[ \t*_`~]*\d))?""",
     re.IGNORECASE | re.VERBOSE,
@@ -56,6 +56,10 @@ _SECOND_THOUGHT = re.compile(
 _LETTER = re.compile(
     r"(?<![A-Za-z])" + _ANY + r"[\s*_`]{0,4}(?:[:=]|(?:should|must) be|is|to)[\s*_`]{0,4}(?P<value>[01])"
     r"(?![\w%]|[.,/]\d)"
+)
+# Three values without letters: "Revised scores: 0, 1, 1".
+_TRIPLE = re.compile(
+    r"(?<![\w.,/])" + r"[\s,;/|]{1,4}(?:and\s)?".join(["([01])"] * len(_LETTERS)) + r"(?![\w%]|[\s,;/|]{0,4}\d|\.\d)"
 )
 # A line of a block quotation; a sentence that opens a quotation just before a score.
 _BLOCK_QUOTATION = re.compile(r"\s*>")
@@ -140,8 +144,10 @@ def _is_corrected(visible: str, block: list[re.Match[str]], stated: Mapping[str,
     """True if words in the line of a score, or a sentence after the block, state another value."""
     if any(found["value"] != stated[found["letter"].upper()] for found in _STATED.finditer(visible, block[-1].end())):
         return True
-    thoughts = filter(_SECOND_THOUGHT.search, visible[block[-1].end() :].split("\n"))
+    thoughts = list(filter(_SECOND_THOUGHT.search, visible[block[-1].end() :].split("\n")))
     if any(found["value"] != stated[found["letter"]] for line in thoughts for found in _LETTER.finditer(line)):
+        return True
+    if any(found != (*stated.values(),) for line in thoughts for found in _TRIPLE.findall(line)):
         return True
     ends = [mention.start() for mention in block[1:]] + [len(visible)]
     for mention, end in zip(block, ends, strict=True):

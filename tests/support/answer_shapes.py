@@ -135,6 +135,14 @@ SHAPES: tuple[tuple[str, str, str], ...] = (
         "contradicted",
     ),
     (
+        "a list that corrects scores",
+        "Score A: 1\nScore B: 1\nScore C: 1\n\nRevised scores: 0, 1, 1",
+        "contradicted",
+    ),
+    ("a list of the same scores", "Score A: 1\nScore B: 0\nScore C: 1\n\nScores: [1, 0, 1]", "1 0 1"),
+    ("a doubt", "Score A: 1 or maybe 0\nScore B: 1\nScore C: 1", "not_binary"),
+    ("two values", "Score A: 1\nScore B: 1 vs. 0\nScore C: 1", "not_binary"),
+    (
         "a letter that corrects a score",
         "Score A: 1\nScore B: 1\nScore C: 1\n\nOn reflection, B should be 0.",
         "contradicted",
