@@ -25,7 +25,7 @@ LISTS = ("steps", "completions", "labels", "solutions", "candidates", "answers",
 def rows_in_container(name: str, handle: IO[bytes], magic: bytes, suffix: str, lists: Collection[str] | None) -> Rows:
     """The rows of a file that begins with the four bytes ``magic``. Raises ``DataError`` for a broken file.
 
-    Of the columns ``LISTS`` of CSV, only ``lists`` are parsed, by default all.
+    Cells of CSV are parsed in the columns ``lists``, by default in all of ``LISTS``.
     """
     if magic == b"PAR1":
         return _of_parquet(name, handle)

@@ -95,8 +95,8 @@ def text_in(name: str, handle: IO[bytes]) -> str:
 def rows_of(source: str, lists: Collection[str] | None = None) -> tuple[str, list[tuple[str, Any]] | str]:
     """The name of a source for messages, and its rows, or the text of a file that is one by its name and content.
 
-    ``source`` is a file, ``-`` for standard input, or ``hub:NAME[:CONFIG]:SPLIT``. Of the columns of CSV that hold JSON
-    lists, only ``lists`` are parsed, by default all. Raises ``DataError`` for a file that is missing, broken or of an
+    ``source`` is a file, ``-`` for standard input, or ``hub:NAME[:CONFIG]:SPLIT``. The columns ``lists`` of CSV hold
+    JSON, by default all that usually hold lists. Raises ``DataError`` for a file that is missing, broken or of an
     unknown format, ``TransientError`` if the Hub cannot be reached.
     """
     if source.startswith(HUB):

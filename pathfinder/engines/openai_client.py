@@ -32,7 +32,7 @@ _LONGEST_WAIT_S = 60.0
 _FAILED_IN_A_ROW = 8  # after this many calls without a success between them, the server counts as down
 _TOP_LOGPROBS = 20  # vLLM's default limit
 _LONGEST_MESSAGE = 500
-_TOO_LONG = ("context length", "maximum context", "too long")  # in the messages of servers
+_TOO_LONG = ("context length", "context size", "maximum context", "too long")  # in the messages of servers
 _TEXTS = ("messages", "prompt", "input")  # the parts of a call that hold the prompt, not a setting
 _MINUS_INFINITY = -9999.0  # as vLLM writes it
 _NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
@@ -283,7 +283,7 @@ def _said(error: Exception) -> str:
 
 
 def _refusal(error: openai.BadRequestError, where: str) -> Failure:
-    """The outcome of a refused call; raises ``DataError`` if the server names a setting, which no prompt can mend."""
+    """The outcome of a refused call; raises ``DataError`` if the server refuses a setting of all prompts."""
     message = _said(error).lower()
     if error.code == "context_length_exceeded" or any(sign in message for sign in _TOO_LONG):
         return Failure("too_long", message)

@@ -55,9 +55,16 @@ def test_a_timeout_is_retried() -> None:
     assert all(isinstance(reply, Reply) for reply in found.values())
 
 
-def test_too_long_and_refused_are_outcomes() -> None:
+@pytest.mark.parametrize(
+    "message",
+    [
+        "This model's maximum context length is 10 tokens.",  # vLLM
+        "request (4390 tokens) exceeds the available context size (4096 tokens), try increasing it",  # llama.cpp
+    ],
+)
+def test_too_long_and_refused_are_outcomes(message: str) -> None:
     faults = {0: "too_long", 1: "400", 2: "filter"}
-    with judge_server(JudgeServer(echo, fault=lambda n: faults.get(n, "none"))) as server:
+    with judge_server(JudgeServer(echo, fault=lambda n: faults.get(n, "none"), too_long=message)) as server:
         found = ask(server)
         assert server.calls == len(REQUESTS)
     outcomes = sorted(reply.outcome for reply in found.values() if isinstance(reply, Failure))

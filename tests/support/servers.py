@@ -37,6 +37,7 @@ class JudgeServer:
     fault: Faults = lambda _: "none"
     model: str = "tiny-judge"
     owner: str = "me"
+    too_long: str = "This model's maximum context length is 10 tokens."
     url: str = ""
     calls: int = 0
     answered: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -145,7 +146,7 @@ def judge_server(judge: JudgeServer) -> Iterator[JudgeServer]:
                 told = {"message": "'max_tokens' is not supported with this model.", "param": "max_tokens"}
                 self.send(400, {"error": told})
             elif fault == "too_long":
-                self.send(400, {"error": {"message": "This model's maximum context length is 10 tokens."}})
+                self.send(400, {"error": {"message": judge.too_long}})
             elif fault == "empty":
                 self.send(200, {"id": "x", "object": "chat.completion", "choices": []})
             else:
