@@ -47,6 +47,7 @@ class Meter:
     _began: float = math.inf  # when the first call of this run started
     _in_flight: int = 0
     _fresh_tokens: int = 0
+    _counted: set[int] = field(default_factory=set)  # hashes, because keys take much more memory
     _shares: Counter[tuple[str, bool]] = field(default_factory=Counter)
     _progress: Progress = field(init=False)  # of the present wave
 
@@ -86,14 +87,14 @@ class Meter:
         return not self.stopped
 
     def resumed(self, key: str, entry: Any) -> None:
-        """Count an answer that was already in the journal."""
-        self._count(key, entry)
+        """Count an answer that was already in the journal, and show it in the progress of the wave."""
+        self.count(key, entry)
         self._progress.resume(1)
 
     def answered(self, key: str, entry: Any) -> None:
         """Count the answer to a reserved call."""
         self._in_flight -= 1
-        self._fresh_tokens += self._count(key, entry)
+        self._fresh_tokens += self.count(key, entry)
         self._progress.advance(1, self._note())
 
     def failed(self) -> None:
@@ -101,7 +102,11 @@ class Meter:
         self._in_flight -= 1
         self._progress.advance()
 
-    def _count(self, key: str, entry: Any) -> int:
+    def count(self, key: str, entry: Any) -> int:
+        """Count an answer, unless it was counted before; returns its tokens."""
+        if (identity := hash(key)) in self._counted:
+            return 0
+        self._counted.add(identity)
         tokens = (entry.get("tokens") or 0) + (entry.get("prompt_tokens") or 0)  # null in old journals
         self.calls += 1
         self.tokens += tokens

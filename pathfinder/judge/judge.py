@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _PREFILL_CELLS = 1 << 25  # rows * tokens^2 of a batch in process: 128 MiB of float32 attention per head
 _AT_ONCE = 2
-"""Batches that a CPU draws at a time. The pipeline has few other stages to run meanwhile."""
+"""Batches that a CPU draws at a time. The pipeline has few other stages to run at that time."""
 _REFUSED_FIRST = 8  # after so many different prompts without an answer, the server is at fault
 
 PromptOf = Callable[[str], str]

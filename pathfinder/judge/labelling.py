@@ -175,12 +175,23 @@ class Labelling:
         self.meter.read = self._read
         places = range(len(self.prompts.rows))
         pending = [(place, 0) for place in places if part is None or part.has(self.prompts.number(place))]
+        self._count_earlier(pending)
         for wave in count(1):
             if not pending:
                 return
             keys = sorted({self.prompts.key(place, attempt) for place, attempt in pending})
             with self.meter.wave(f"judge, wave {wave}", len(keys)):
                 self.failed |= self.judge.ask(keys, self.prompts.of_key, self.journal, self.meter)
+            pending = list(self._next(pending))
+
+    def _count_earlier(self, pending: Sequence[tuple[int, int]]) -> None:
+        """Count the answers of earlier runs, of all waves, before this run pays for one."""
+        while pending:
+            pending = [
+                (place, attempt) for place, attempt in pending if self.prompts.key(place, attempt) in self.journal
+            ]
+            for key in {self.prompts.key(place, attempt) for place, attempt in pending}:
+                self.meter.count(key, self.journal[key])
             pending = list(self._next(pending))
 
     def _next(self, pending: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -239,7 +250,7 @@ def require_servers(params: Label) -> None:
 
 
 def move_parts(journal: Journal) -> int:
-    """Move the answers of all parts that ``journal`` lacks, in the order of the parts' names; returns their number.
+    """Move the answers of all parts that are not in ``journal``, part by part by name; returns their number.
 
     Raises ``DataError`` if a part's journal is damaged or its process still runs.
     """

@@ -13,7 +13,9 @@ from pathfinder.core.labels import OUTCOMES, Scores
 from pathfinder.core.params import Label
 from pathfinder.core.records import STEPS, TRAJECTORIES
 from pathfinder.engines.journal import Journal
-from pathfinder.engines.metering import Meter
+from pathfinder.engines.metering import BudgetSpentError, Meter
+from pathfinder.engines.sampling import Failure, ServerSampling
+from pathfinder.engines.sampling import Reply as Answer
 from pathfinder.judge.judge import ServerJudge
 from pathfinder.judge.labelling import Labelling, Prompts, Verdicts, choose
 from tests.judge.test_judge import params
@@ -150,6 +152,35 @@ def test_outcomes_never_become_scores(tmp_path: Path, outcome: str) -> None:
 def test_engine_errors_are_outcomes_too(tmp_path: Path) -> None:
     verdicts, _, _ = run(tmp_path, lambda *_: None, [("prm800k", -1, "a")], params())
     assert decided(verdicts) == {0: Verdict("engine_error", None, (0,))}
+
+
+class Failing:
+    """A client whose first call fails; every other answer cannot be parsed."""
+
+    def __init__(self) -> None:
+        self.calls, self.failed = 0, False
+
+    def chat(self, requests: Any, _sampling: Any, sink: Any, _before: Any) -> None:
+        for key, _ in requests:
+            if not self.failed:
+                self.failed = True
+                sink(key, Failure("engine_error", "down"))
+            else:
+                self.calls += 1
+                sink(key, Answer("no idea", 1, "stop", 1))
+
+
+def test_answers_of_later_waves_count_before_a_failed_call_is_repeated(tmp_path: Path) -> None:
+    steps, trajectories = table(*[("prm800k", -1, str(n)) for n in range(10)])
+    settings, client = params(max_calls=14, parse_attempts=2), Failing()
+    for _ in range(2):
+        judge, chosen = ServerJudge(lambda: client, {}, ServerSampling(1.0, 1.0, 5)), choose(steps, settings)  # type: ignore[arg-type,return-value]
+        prompts = Prompts(steps, trajectories, chosen, judge, settings.preset)
+        with Journal(tmp_path / "j") as journal:
+            meter = Meter(settings)
+            with pytest.raises(BudgetSpentError, match="Paid so far: 14 calls"):
+                Labelling(steps, prompts, judge, journal, settings, chosen, meter).run()
+        assert (client.calls, meter.calls, meter.tokens) == (14, 14, 28)
 
 
 def test_equal_prompts_are_paid_for_once(tmp_path: Path) -> None:
