@@ -1,7 +1,7 @@
 """Fetch repositories of the Hub at one commit: a data set into a folder, a model into the Hub client's own cache.
 
 Complete files are never fetched again. A failed transfer is continued while the client lives, and started again for one
-file by the next run. Only files that are data are fetched, never code or weights in a format that can run code.
+file by the next run. Of a model, only data are fetched, never code or weights in a format that can run code.
 """
 
 from __future__ import annotations
