@@ -20,7 +20,8 @@ from pathfinder.core.hub import MANIFEST
 from pathfinder.core.params import load_params
 from pathfinder.data.conversion import READERS
 from pathfinder.data.croissant import describe
-from pathfinder.data.export import FORMS, card, neutral_trees, special_texts, write_rows
+from pathfinder.data.export import FORMS, card, neutral_trees, write_rows
+from pathfinder.models.folders import special_texts
 
 TRAIN = Path("artifacts/train")
 MODEL = Path("artifacts/raw/models/base")

@@ -32,10 +32,11 @@ from ground.text import normalise
 from pathfinder.core.labels import STEP_LABELS
 from pathfinder.core.params import Preset
 from pathfinder.core.prompts import LABEL_TOKENS, user_turn
-from pathfinder.data.export import paper_rows, special_texts
+from pathfinder.data.export import paper_rows
 from pathfinder.data.upstream import Reading
 from pathfinder.judge.parsing import CUT, read_scores
 from pathfinder.judge.prompts import FOREIGN_SPECIALS, step_prompt
+from pathfinder.models.folders import special_texts
 from pathfinder.models.tokens import neutralise
 
 Trace = dict[str, Any]
@@ -137,7 +138,7 @@ def _judge(tables: Tables, problem: str, prefix: Sequence[str], step: dict[str, 
     preset = metrics_of("label").get("preset", "repaired")
     model = ARTIFACTS / "raw/models/judge"
     embedded = special_texts(model) if (model / "tokenizer.json").exists() else ()
-    # The prompt for an embedded judge differs if the text contains a special token that only its tokenizer has.
+    # The prompt differs if the text contains a special token that only the judge's own tokenizer has.
     prompts = (
         step_prompt(step["source"], problem, prefix, step["step"], specials, preset)
         for specials in (FOREIGN_SPECIALS, (*FOREIGN_SPECIALS, *embedded))

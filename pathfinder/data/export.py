@@ -14,10 +14,9 @@ from typing import Any
 import polars as pl
 import pyarrow.parquet
 
-from ground.io import DataError, read_json
+from ground.io import DataError
 from pathfinder.core import prompts
-from pathfinder.core.hub import cached_folder, read_hub_model
-from pathfinder.core.prompts import BAD, GOOD, LABEL_TOKENS, MASK, VARIANTS
+from pathfinder.core.prompts import BAD, GOOD, MASK, VARIANTS
 from pathfinder.core.tables import table_writer
 from pathfinder.models.tokens import neutralise
 
@@ -40,20 +39,6 @@ class Form:
     rows: Callable[[dict[str, Any]], Iterator[Row]]
     title: str
     text: str
-
-
-def special_texts(model: Path) -> tuple[str, ...]:
-    """The label tokens and the special tokens of the model's ``tokenizer.json``, longest first.
-
-    ``model`` is a model folder or points to the Hub's cache. Raises ``DataError`` if it has no usable tokenizer file.
-    """
-    pointer = read_hub_model(model)
-    path = (model if pointer is None else cached_folder(model, pointer)) / "tokenizer.json"
-    added = read_json(path).get("added_tokens") if path.exists() else None
-    if not isinstance(added, list):
-        raise DataError(f"{path}: no list of added_tokens; a model folder needs its tokenizer files")
-    special = {str(token["content"]) for token in added if token.get("special")} | set(LABEL_TOKENS)
-    return tuple(sorted(special, key=lambda text: (-len(text), text)))
 
 
 def neutral_trees(path: Path, specials: Sequence[str]) -> Iterator[dict[str, Any]]:

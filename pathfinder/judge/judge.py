@@ -28,7 +28,7 @@ from pathfinder.core.prompts import DIGESTS
 from pathfinder.engines.journal import Journal
 from pathfinder.engines.metering import Meter
 from pathfinder.engines.sampling import Failure, Reply, Sampling, ServerSampling, Turns
-from pathfinder.judge.prompts import FOREIGN_SPECIALS
+from pathfinder.judge.prompts import FOREIGN_SPECIALS, specials_of
 from pathfinder.models import cards
 from pathfinder.models.folders import uncollected
 
@@ -83,13 +83,13 @@ def open_judge(folder: Path, params: Label, logs: Path) -> Iterator[Judge]:
     from pathfinder.engines.openai_client import connect  # a judge in this process needs neither
     from pathfinder.engines.vllm_server import vllm_servers
 
-    model = model_identity(folder)
+    model, specials = model_identity(folder), specials_of(folder)
     sampling = ServerSampling(params.temperature, params.top_p, params.max_tokens)
     limits = (params.concurrency, params.timeout_s, params.retries)
     if params.engine == "openai":
         client = connect(params.base_urls, *limits, model.get("repo"))
         identity = {"engine": "openai", "model": model, "served": client.model}
-        yield ServerJudge(lambda: client, identity, sampling)
+        yield ServerJudge(lambda: client, identity, sampling, specials=specials)
         return
     name = model.get("repo", "judge")
     with ExitStack() as stack:
@@ -99,7 +99,8 @@ def open_judge(folder: Path, params: Label, logs: Path) -> Iterator[Judge]:
             urls = stack.enter_context(vllm_servers(folder, name, params.max_model_len, params.vllm, logs))
             return connect(urls, *limits, name)
 
-        yield ServerJudge(start, {"engine": "vllm", "model": model, "dtype": params.vllm.dtype}, sampling)
+        identity = {"engine": "vllm", "model": model, "dtype": params.vllm.dtype}
+        yield ServerJudge(start, identity, sampling, specials=specials)
 
 
 @dataclass

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from pathlib import Path
 
+from pathfinder.core.hub import read_hub_model
 from pathfinder.core.labels import HUMAN
 from pathfinder.core.params import Preset
 from pathfinder.core.prompts import LABEL_TOKENS, PUBLISHED_INDENTS, judge_prompt
+from pathfinder.models.folders import TOKENIZER, special_texts
 from pathfinder.models.tokens import neutralise
 
 FOREIGN_SPECIALS: tuple[str, ...] = (
@@ -29,6 +32,17 @@ FOREIGN_SPECIALS: tuple[str, ...] = (
     "<end_of_turn>",
 )
 """Structural tokens of common chat templates. A step that contains one must not be able to end its own turn."""
+
+
+def specials_of(folder: Path) -> tuple[str, ...]:
+    """``FOREIGN_SPECIALS``, and the special tokens of the judge in ``folder`` if the folder has a tokenizer.
+
+    ``folder`` is a model folder or points to the Hub's cache. Raises ``DataError`` if the cache has lost the tokenizer.
+    """
+    pointer = read_hub_model(folder)
+    has_tokenizer = (folder / TOKENIZER).exists() if pointer is None else TOKENIZER in pointer.files
+    return (*FOREIGN_SPECIALS, *(special_texts(folder) if has_tokenizer else ()))
+
 
 _TAGS = ("<previous_steps>", "</previous_steps>", "<current_step>", "</current_step>")
 

@@ -9,14 +9,14 @@ import atexit
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ground.io import DataError, read_json
 from pathfinder.core.hub import HubModel, cached_folder, read_hub_model
-from pathfinder.core.prompts import VARIANTS, Variant
+from pathfinder.core.prompts import LABEL_TOKENS, VARIANTS, Variant
 from pathfinder.core.steps import Known
 from pathfinder.models.tokens import (
     LabelIds,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MODEL_FILE = "pathfinder.json"
 """The description of a trained PRM in its folder."""
+TOKENIZER = "tokenizer.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,3 +181,19 @@ def uncollected() -> Iterator[None]:
         atexit.register(gc.unfreeze)
         if was_enabled:
             gc.enable()
+
+
+def special_texts(model: Path) -> tuple[str, ...]:
+    """The label tokens and the special tokens of the model's ``tokenizer.json``, longest first.
+
+    ``model`` is a model folder or points to the Hub's cache. Raises ``DataError`` if it has no usable tokenizer file.
+    """
+    path = model / TOKENIZER
+    if (pointer := read_hub_model(model)) is not None:  # weights are not needed
+        only = {name: about for name, about in pointer.files.items() if name == TOKENIZER}
+        path = cached_folder(model, replace(pointer, files=only)) / TOKENIZER
+    added = read_json(path).get("added_tokens") if path.exists() else None
+    if not isinstance(added, list):
+        raise DataError(f"{path}: no list of added_tokens; a model folder needs its tokenizer files")
+    special = {str(token["content"]) for token in added if token.get("special")} | set(LABEL_TOKENS)
+    return tuple(sorted(special, key=lambda text: (-len(text), text)))

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from ground.io import DataError, write_json
-from pathfinder.data.export import special_texts, stepwise_rows
+from pathfinder.data.export import stepwise_rows
+from pathfinder.models.folders import special_texts
 from pathfinder.models.tokens import load_tokenizer, special_strings
 from tests.support.export_trees import HOSTILE, branch, tree
 

@@ -10,6 +10,7 @@ from ground.io import DataError, write_json
 from pathfinder.core.params import Label
 from pathfinder.engines.journal import Journal
 from pathfinder.judge.judge import Judge, LocalJudge, describe, journal_folder, model_identity, open_judge
+from pathfinder.judge.prompts import step_prompt
 from tests.engines.test_metering import meter_of
 from tests.support.servers import JudgeServer, judge_server
 
@@ -208,6 +209,19 @@ def test_a_server_s_answers_name_their_responses_and_the_record_what_determines_
         True,
         {"judge", "prompts", "sampling", "seed"},
     )
+
+
+def test_a_server_s_prompts_break_up_the_tokens_of_its_own_tokenizer(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"1")
+    tokens = [{"content": "[INST]", "special": True}, {"content": "<tool_call>", "special": False}]
+    write_json(tmp_path / "tokenizer.json", {"added_tokens": tokens})
+    with (
+        judge_server(JudgeServer(lambda prompt, seed: "")) as server,
+        open_judge(tmp_path, params(engine="openai", base_urls=[server.url]), tmp_path) as judge,
+    ):
+        prompt = step_prompt("prm800k", "P", ["[INST]"], "<tool_call> <|im_end|>", judge.specials, "repaired")
+    assert "[\u2060INST]" in prompt
+    assert "<tool_call> <\u2060|im_end|>" in prompt
 
 
 def test_a_journal_is_filed_under_everything_that_determines_its_answers(tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ from huggingface_hub.utils._xet_progress_reporting import XetDownloadProgressRep
 from ground.io import DataError, TransientError, read_json
 from ground.progress import Progress
 from pathfinder.core.params import load_params
-from pathfinder.data.export import special_texts
-from pathfinder.models.folders import open_model
+from pathfinder.judge.prompts import specials_of
+from pathfinder.models.folders import open_model, special_texts
 from pathfinder.models.model import load_model
 from pathfinder.models.tokens import load_tokenizer
 from pathfinder.planning import profiles
@@ -162,6 +162,7 @@ def test_listed_files_only_are_fetched_and_need_no_network_later(project: Projec
     project.write(source("models/judge", "owner/base", project.commit, files))
     download()
     assert set(read_json(RAW / "models/judge/hub.json")["files"]) == set(files)
+    assert {*special_texts(project.model)} < {*specials_of(RAW / "models/judge")}
     with pytest.raises(DataError, match=r"leave `files` of its source in download\.sources empty"):
         load_model(open_model(RAW / "models/judge"))
     asked = len(project.hub.requests)
