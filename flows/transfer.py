@@ -41,7 +41,7 @@ def prepare(root: Path, names: Sequence[str]) -> Path:
     config.write(text)
     write_text(folder / ".dvc/config", text.getvalue())
     hashes = sorted({md5 for each in outs for md5 in each.values()})
-    lines = [f"- {{path: 'out{number}', hash: md5, md5: {md5}}}\n" for number, md5 in enumerate(hashes)]
+    lines = [f"- {{path: 'out{number}', hash: md5, md5: '{md5}'}}\n" for number, md5 in enumerate(hashes)]
     write_text(folder / "push.dvc", "outs:\n" + "".join(lines))
     return folder
 

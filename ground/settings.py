@@ -33,6 +33,15 @@ _CONFLICT = re.compile(r"^<{7} ", re.MULTILINE)
 _MOST_MERGED = 10_000
 
 
+class _Dumper(yaml.SafeDumper):
+    """The safe dumper, with quotes around a text that a reader of YAML 1.2 takes for a number: an md5 can be one."""
+
+
+_Dumper.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+([eE][-+]?[0-9]+)?$"), list("-+0123456789")
+)
+
+
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """The safe loader, in C where PyYAML has it, that refuses a mapping with the same key twice."""
 
@@ -72,6 +81,11 @@ def parse_yaml(text: str) -> Any:
         return loader.get_single_data()
     finally:
         loader.dispose()
+
+
+def dump_yaml(content: Any, width: int = 80) -> str:
+    """A value as YAML that readers of YAML 1.1 and of 1.2 read alike; keys keep their order."""
+    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width)
 
 
 def read_yaml(path: Path, remedy: str = RESTORE, parse: Callable[[str], Any] = parse_yaml) -> dict[str, Any]:

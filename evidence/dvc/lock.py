@@ -13,13 +13,11 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from evidence.dvc.history import MAIN_LOCK, read_stages, stages_in
 from evidence.dvc.pipeline import read_pipeline
 from evidence.dvc.stores import cache_of, object_file
 from ground.io import TransientError, write_text
-from ground.settings import read_yaml
+from ground.settings import dump_yaml, read_yaml
 
 LOCK = Path(".dvc/tmp/lock")
 """DVC's lock of a project, which every command and every stage of that project waits for."""
@@ -77,7 +75,7 @@ def replace_entries(root: Path, new: Mapping[str, Any], dropped: Collection[str]
     """Put entries into dvc.lock in place of the entries of the same stages and of ``dropped``."""
     kept = {name: entry for name, entry in entries(root).items() if name not in {*dropped, *new}}
     content = {"schema": "2.0", "stages": {**kept, **new}}
-    write_text(root / MAIN_LOCK, yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+    write_text(root / MAIN_LOCK, dump_yaml(content))
 
 
 def replace_blocks(text: str, changed: str) -> str:

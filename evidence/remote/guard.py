@@ -12,8 +12,6 @@ from itertools import chain
 from pathlib import Path
 from typing import IO
 
-import yaml
-
 from evidence.audit.objects import Objects
 from evidence.audit.trust import trusted_keys
 from evidence.dvc import history
@@ -30,7 +28,7 @@ from ground.hashing import digest_chunks
 from ground.io import DataError, atomic_file, sha256_of, write_text
 from ground.progress import Progress
 from ground.remote import READERS, Store
-from ground.settings import read_yaml
+from ground.settings import dump_yaml, read_yaml
 
 _UNBROKEN = 1 << 20  # characters in a line: DVC breaks none
 _READ_ONLY = 0o444  # DVC protects the objects of its cache in this way
@@ -101,7 +99,7 @@ class Guard:
     def _install_run(self, entry: Entry, stage: str) -> None:
         """Write a run as its lock states it to DVC's run cache; the remote's run cache is not read."""
         stated = read_yaml(self.lock_file(entry))["stages"][stage]
-        text = yaml.safe_dump(stated, sort_keys=False, allow_unicode=True, width=_UNBROKEN)
+        text = dump_yaml(stated, width=_UNBROKEN)
         write_text(self.fetcher.cache / run_cache_key(stated), text)
 
     def _verified(self) -> list[Entry]:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from evidence.audit.records import record_of, statement_digest
 from evidence.dvc.history import MAIN_LOCK, read_lock
 from evidence.dvc.stores import FOLDER
@@ -23,7 +21,7 @@ from evidence.record.signing import key_id, own_public_keys
 from evidence.remote.published import SEEN, SENT, remember, remembered, signature
 from ground.io import DataError, TransientError, parse_json, sha256_file, sha256_of
 from ground.remote import Store, open_store
-from ground.settings import read_yaml
+from ground.settings import dump_yaml, read_yaml
 
 _COMMIT_ATTEMPTS = 20
 _PROBE_S = 3600.0
@@ -142,7 +140,7 @@ def _lock(root: Path, stages: Collection[str] | None) -> bytes:
         return (root / MAIN_LOCK).read_bytes()
     content = read_yaml(root / MAIN_LOCK)
     kept = {name: entry for name, entry in content["stages"].items() if name in stages}
-    return yaml.safe_dump(content | {"stages": kept}, sort_keys=False, allow_unicode=True).encode()
+    return dump_yaml(content | {"stages": kept}).encode()
 
 
 def creates_exclusively(store: Store, rounds: int = 4, writers: int = 6) -> bool:

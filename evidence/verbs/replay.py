@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from evidence.dvc import history
 from evidence.dvc.pipeline import MAIN, read_pipelines, value_at
 from evidence.dvc.stores import listing_of
@@ -38,7 +36,7 @@ from evidence.verbs.targets import Files
 from evidence.verbs.views import record_named
 from ground.hashing import digest_path
 from ground.io import DataError
-from ground.settings import read_yaml
+from ground.settings import dump_yaml, read_yaml
 from ground.show import counted
 
 _STANDARD_ERROR = 2
@@ -162,7 +160,7 @@ def _set_params(record: Record, folder: Path) -> None:
             place = place.setdefault(part, {})
         place[last] = value
     if different:
-        file.write_text(yaml.safe_dump(content, allow_unicode=True, sort_keys=False), encoding="utf-8")
+        file.write_text(dump_yaml(content), encoding="utf-8")
 
 
 def _place_inputs(record: Record, root: Path, folder: Path) -> None:

@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
+from evidence.dvc.history import read_lock
+from evidence.dvc.lock import entries, replace_entries
 from evidence.dvc.stores import remote_of
 from evidence.record.signing import KEY_FILE
 from flows import storage
 from flows.storage import preflight
+from flows.transfer import prepare
 from ground.io import DataError
 from ground.remote import ENDPOINT, Store, open_store
 from tests.flows.test_branch import git
@@ -98,6 +102,23 @@ def test_manifests_and_pending_pushes(folder: Path) -> None:
     assert storage.is_pending(folder, "elsewhere")
     manifest = open_store(str(folder / "store/pathfinder")).read(f"manifests/{commit.manifest}.json")
     assert b'"out":{"md5":"0123456789abcdef0123456789abcdef","sha256":null,"size":3,"stage":"a"}' in manifest
+
+
+@pytest.mark.parametrize("md5", ["1234567890123456789012345678e012", "08123456789012345678901234567899"])
+def test_a_digest_that_looks_like_a_number_stays_a_text(folder: Path, md5: str) -> None:
+    def read(text: str) -> str:
+        return str(YAML(typ="safe").load(text)["stages"]["a"]["outs"][0]["md5"])
+
+    out = f"{{path: out, hash: md5, md5: '{md5}', size: 3}}"
+    (folder / "dvc.lock").write_text(f"schema: '2.0'\nstages:\n  a:\n    cmd: x\n    outs:\n    - {out}\n")
+    storage.publish(folder, "store", ["a"])
+    (sent,) = (folder / "store/pathfinder/locks").iterdir()
+    assert read(sent.read_text()) == md5
+    replace_entries(folder, entries(folder))
+    assert read((folder / "dvc.lock").read_text()) == md5
+    assert read_lock(folder)["a"].outs == {"out": md5}
+    pushed = YAML(typ="safe").load(prepare(folder, ["a"]) / "push.dvc")
+    assert [found["md5"] for found in pushed["outs"]] == [md5]
 
 
 def test_nothing_is_published_unsigned(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
