@@ -32,7 +32,7 @@ from flows import processes
 from flows.storage import REMOTE
 from ground.io import DataError, TransientError, write_bytes, write_json
 from ground.remote import KINDS
-from ground.settings import require_certificate
+from ground.settings import require_address, require_certificate
 
 HOME = Path(".pathfinder/prefect")
 _CODE, _SERVER = Path(__file__).parents[1], "flows.database"
@@ -95,12 +95,18 @@ def environment(root: Path, url: str) -> dict[str, str]:
 
 
 def named() -> str | None:
-    """The address in ``PREFECT_API_URL`` or in the active profile of Prefect, which `prefect config set` writes."""
-    if url := os.environ.get("PREFECT_API_URL"):
-        return url
-    from prefect.settings import PREFECT_API_URL
+    """The address in ``PREFECT_API_URL`` or in the active profile of Prefect, which `prefect config set` writes.
 
-    return PREFECT_API_URL.value() or None
+    Raises ``DataError`` if it is no address.
+    """
+    url = os.environ.get("PREFECT_API_URL")
+    if not url:
+        from prefect.settings import PREFECT_API_URL
+
+        url = PREFECT_API_URL.value() or None
+    if url:
+        require_address(url, "correct PREFECT_API_URL, as in http://127.0.0.1:4200/api")
+    return url
 
 
 def access() -> tuple[str, dict[str, str]]:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ground.io import DataError, TransientError, atomic_file, exclusive_file, write_bytes
-from ground.settings import require_certificate
+from ground.settings import require_address, require_certificate
 
 _TRANSIENT_CODES = {"SlowDown", "RequestTimeout", "Throttling"}  # and every 5xx but 501
 _NOT_IMPLEMENTED = 501
@@ -175,6 +175,8 @@ class _S3Store:
         from botocore.config import Config
 
         self.url, self.kind, endpoint = url.rstrip("/"), kind, kind.endpoint(endpoint)
+        if endpoint:
+            require_address(endpoint, f"correct {kind.variable}, as in https://s3.example.org")
         self.bucket, _, prefix = self.url.partition("://")[2].partition("/")
         self.prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         style = {"addressing_style": "path" if endpoint else "auto"}

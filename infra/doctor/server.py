@@ -11,6 +11,7 @@ import httpx
 
 from flows import server
 from flows.team.notices.killed import trusted
+from ground.io import DataError
 from ground.settings import TRUST, certificate_fault
 from infra.doctor.finding import Finding, clock
 
@@ -19,7 +20,11 @@ _WAIT_S = 10.0
 
 def findings(root: Path) -> list[Finding]:
     """Check the server that ``PREFECT_API_URL``, Prefect's profile or this folder names."""
-    if (url := server.known(root)) is None:
+    try:
+        url = server.known(root)
+    except DataError as error:
+        return [Finding("server", str(error), "correct PREFECT_API_URL")]
+    if url is None:
         return [Finding("server", "none is named, so each run starts its own")]
     _, headers = server.access()
     try:

@@ -61,6 +61,19 @@ def test_a_path_that_is_not_utf_8(project: Project, tmp_path: Path, verb: str) -
     assert "/caf\\udce9: a name that is not UTF-8, which DVC cannot write; move or rename the folder" in line
 
 
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PREFECT_API_URL": "http://host:port/api"},
+        {"PATHFINDER_REMOTE": "s3://bucket/here", "PATHFINDER_S3_ENDPOINT": "store:9000"},
+    ],
+)
+def test_a_server_that_is_no_address(project: Project, variables: dict[str, str]) -> None:
+    project.environment.update(variables)
+    *_, (name, value) = variables.items()
+    assert f"{value}: not a server's address; correct {name}, as in http" in line_of(project, "run")
+
+
 @needs_namespaces
 @pytest.mark.parametrize("verb", ["plan", "pull"])
 def test_a_folder_that_cannot_be_written(project: Project, verb: str) -> None:

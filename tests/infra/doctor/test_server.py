@@ -106,6 +106,12 @@ def test_a_server_that_does_not_respond_is_named(tmp_path: Path, monkeypatch: py
     assert "WRONG; start it (`make deploy`" in lines(tmp_path)[0]
 
 
+def test_an_address_that_is_none_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", "http://host:port/api")
+    (line,) = lines(tmp_path)
+    assert line.startswith("server     http://host:port/api: not a server's address; correct PREFECT_API_URL, as in ")
+
+
 class Absent(JSONHandler):
     """A server of another kind, or Prefect's without /api in the address."""
 

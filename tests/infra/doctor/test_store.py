@@ -76,6 +76,13 @@ def test_a_store_that_does_not_respond_is_named(tmp_path: Path, monkeypatch: pyt
     assert f"WRONG; correct {ENDPOINT} or start the store" in found[0]
 
 
+def test_a_server_that_is_no_address_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(REMOTE, "s3://bucket")
+    monkeypatch.setenv(ENDPOINT, "store:9000")
+    (line,) = lines(tmp_path)
+    assert line.startswith(f"remote     store:9000: not a server's address; correct {ENDPOINT}, as in https://")
+
+
 EMPTY = b"<ListBucketResult><KeyCount>0</KeyCount><IsTruncated>false</IsTruncated></ListBucketResult>"
 
 
