@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _FREE = "free space on its disk (`df -h`, `ulimit -f`), then run the command again"
 _MEMORY = "free memory, or raise the limit (`ulimit -v`, or the job's or container's), then run the command again"
+_NO_FOLDER = "give a name whose folders are no files"
 _REMEDIES = {
     errno.ENOSPC: _FREE,
     errno.EDQUOT: _FREE,
@@ -28,12 +29,16 @@ _REMEDIES = {
     errno.EIO: "check the disk (`dmesg`), then run the command again",
     errno.EROFS: "use a folder that can be written",
     errno.EACCES: "correct its permissions",
+    errno.EPERM: "correct its permissions or attributes (`lsattr`)",
+    errno.ENOTDIR: _NO_FOLDER,
+    errno.EEXIST: _NO_FOLDER,
+    errno.EISDIR: "give the name of a file",
     errno.ENAMETOOLONG: "use a shorter name",
     errno.EMFILE: "allow more open files (`ulimit -n`)",
     errno.ENFILE: "allow more open files (`sysctl fs.file-max`)",
     errno.ENOMEM: _MEMORY,
 }
-"""The remedy for an error of the operating system whose cause is the machine, never the code."""
+"""The remedy for an error of the operating system whose cause is the machine or a name, never the code."""
 _NO_MEMORY = re.compile(
     r"(can't|cannot) allocate memory|out of memory|can't start new thread|failed to map segment", re.IGNORECASE
 )

@@ -78,6 +78,19 @@ def test_a_full_disk_is_reported_with_the_name_of_the_file(tmp_path: Path, full_
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_name_that_cannot_be_written_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file := tmp_path / "file").touch()
+    for name, write in ((file / "my", Path.touch), (file, Path.mkdir), (tmp_path, Path.read_bytes)):
+        with pytest.raises(SystemExit), errors_without_traceback():
+            write(name)
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"error: {name}: ")
+        assert line.partition("; ")[2].startswith("give ")
+    with pytest.raises(SystemExit), errors_without_traceback():
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), "immutable")
+    assert capsys.readouterr().err.endswith("; correct its permissions or attributes (`lsattr`)\n")
+
+
 @pytest.mark.parametrize(
     "error",
     [
