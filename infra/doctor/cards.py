@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Sequence
@@ -33,21 +34,28 @@ class Card:
 
 
 def cards() -> list[Card]:
-    """The cards that nvidia-smi lists; none if it is missing or fails."""
+    """The cards that nvidia-smi lists; none if it is missing. Raises ``DataError`` with its first line if it fails."""
     if shutil.which("nvidia-smi") is None:
         return []
     query = "--query-gpu=name,driver_version,memory.total,compute_cap"
     done = subprocess.run(
         ["nvidia-smi", query, "--format=csv,noheader,nounits"], capture_output=True, text=True, check=False
     )
-    return list(read_cards(done.stdout)) if done.returncode == 0 else []
+    if done.returncode:
+        line = (done.stdout + done.stderr).strip().partition("\n")[0] or f"status {done.returncode}"
+        raise DataError(f"nvidia-smi fails: {line}")
+    return list(read_cards(done.stdout))
 
 
 def read_cards(text: str) -> Iterable[Card]:
     """Read nvidia-smi's lines of name, driver, memory in MiB and compute capability."""
     for line in text.splitlines():
         name, driver, memory, capability = (cell.strip() for cell in line.split(","))
-        yield Card(name, driver, int(memory) if memory.isdigit() else 0, float(capability))
+        yield Card(name, driver, int(memory) if memory.isdigit() else 0, _number(capability))
+
+
+def _number(cell: str) -> float:
+    return float(cell) if re.fullmatch(r"\d+(\.\d+)?", cell) else 0.0
 
 
 def card_findings(found: Iterable[Card]) -> list[Finding]:
@@ -118,9 +126,18 @@ def _gpus(device: Device) -> str:
 
 
 def findings(root: Path) -> list[Finding]:
-    """The checks of a machine with a card; one line for a machine without a card, wrong if the profile needs one."""
-    found = cards()
-    lacking = profile_finding(root, found)
+    """The checks of a machine with a card; for a machine without one, wrong only if the profile needs one."""
+    try:
+        found = cards()
+    except DataError as error:
+        return _without_cards(root, str(error), "repair or update the driver")
     if not found:
-        return [lacking or Finding("card", "no NVIDIA card; only the profiles for the CPU run on this machine")]
+        return _without_cards(root, "no NVIDIA card")
+    lacking = profile_finding(root, found)
     return [*card_findings(found), *([lacking] if lacking else []), torch_finding(), compiler_finding(), vllm_finding()]
+
+
+def _without_cards(root: Path, why: str, remedy: str = "") -> list[Finding]:
+    if lacking := profile_finding(root, []):
+        return [Finding("card", why, remedy), lacking] if remedy else [lacking]
+    return [Finding("card", f"{why}; only the profiles for the CPU run on this machine")]

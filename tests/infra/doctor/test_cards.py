@@ -17,9 +17,10 @@ def test_an_old_driver_and_an_old_card_are_named() -> None:
         "NVIDIA A100-SXM4-80GB, 570.86.15, 81920, 8.0",
         "Tesla T4, 580.65.06, 15360, 7.5",
         "GB10, 600.1, [N/A], 12.1",
+        "Tesla K20, 600.1, 5000, [N/A]",
     )
     found = cards.card_findings(cards.read_cards("\n".join(lines)))
-    assert [finding.what for finding in found if finding.remedy] == ["driver", "card"]
+    assert [finding.what for finding in found if finding.remedy] == ["driver", "card", "card"]
     assert found[0].remedy.startswith("install driver 580 or newer")
     assert found[1].line() == "card       NVIDIA A100-SXM4-80GB, 80 GiB, compute capability 8.0, planned as A100: ok"
     assert "8.0 or higher" in found[3].remedy
@@ -45,6 +46,27 @@ def test_a_machine_with_a_card_fails_until_nothing_is_missing(tmp_path: Path, mo
 def test_without_a_card_nothing_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert [finding.is_wrong for finding in cards.findings(tmp_path)] == [False]
+
+
+@pytest.mark.parametrize(
+    ("name", "ends"),
+    [
+        ("one-gpu-24", [": WRONG; repair or update the driver", "(`pathfinder profile` lists them)"]),
+        ("quickstart", ["; only the profiles for the CPU run on this machine: ok"]),
+    ],
+)
+def test_a_broken_driver_is_named(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ends: list[str]
+) -> None:
+    project(root, tmp_path, name, monkeypatch)
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 'Driver/library version mismatch'\nexit 18\n")
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("pathfinder.models.cards._has_driver", lambda: False)
+    lines = [finding.line() for finding in cards.findings(tmp_path)]
+    assert lines[0].startswith("card       nvidia-smi fails: Driver/library version mismatch")
+    assert all(line.endswith(end) for line, end in zip(lines, ends, strict=True))
 
 
 @pytest.mark.parametrize(
