@@ -11,6 +11,7 @@ import gzip
 import json
 import os
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -19,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -26,8 +28,9 @@ import torch
 import yaml
 from transformers import MistralConfig, MistralForCausalLM
 
-from ground.io import read_json, write_json, write_jsonl, write_parquet
+from ground.io import DataError, read_json, write_json, write_jsonl, write_parquet
 from pathfinder.core.records import STEPS
+from pathfinder.data.upstream import UnreadableError
 from pathfinder.reporting.page.contents import CLAIMS
 from tests.baselines.model_folders import FOLDERS
 from tests.support import warm
@@ -331,6 +334,28 @@ def closed() -> Iterator[None]:
 
 def test_every_section_is_followed() -> None:
     assert list(SECTIONS) == list(GIVEN)
+
+
+def block(path: str, folder: Path) -> dict[str, Any]:
+    """The names that a file of the page defines."""
+    (body,) = (body for _, name, body in _BLOCK.findall(PAGE) if name == path)
+    (folder / "block.py").write_text(body, encoding="utf-8")
+    return runpy.run_path(str(folder / "block.py"))
+
+
+@pytest.mark.parametrize("value", [[], {"steps": []}, {"question": "q", "steps": ["a"]}, {"question": "q"}])
+def test_the_reader_of_the_page_refuses_a_different_line(value: object, tmp_path: Path) -> None:
+    with pytest.raises(UnreadableError, match="unknown_shape: "):
+        block("pathfinder/data/example_steps.py", tmp_path)["read_example_steps"](value, None)
+
+
+@pytest.mark.parametrize(
+    "row", [1, {"steps": [], "correct": []}, {"problem": "p", "steps": None, "correct": []}, {"problem": "p"}]
+)
+def test_the_benchmark_of_the_page_names_a_different_row(row: object, tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "rows.jsonl", [{"problem": "p", "steps": ["a"], "correct": [True]}, row])
+    with pytest.raises(DataError, match=r"rows\.jsonl:2: .*; correct the row$"):
+        block("pathfinder/benchmarks/stepcheck.py", tmp_path)["read_stepcheck"](tmp_path / "rows.jsonl")
 
 
 @pytest.mark.parametrize(
