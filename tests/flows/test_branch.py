@@ -142,7 +142,7 @@ def test_overrides_change_params_and_are_checked(tmp_path: Path) -> None:
     (tmp_path / "infra").symlink_to(ROOT / "infra")
     _change_params(tmp_path, "quickstart", ["train.seed=7"])
     assert "seed: 7" in (tmp_path / "params.yaml").read_text()
-    for wrong in ("train.seed", "train.sede=7", "nothing.at.all=1"):
+    for wrong in ("train.seed", "train.sede=7", "nothing.at.all=1", "train.seed=[1", "train.seed=a: b: c"):
         with pytest.raises(DataError, match=r"expected KEY=VALUE with a key of params\.yaml"):
             _change_params(tmp_path, "", [wrong])
     with pytest.raises(DataError, match=r"train\.seed"):

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
+import yaml
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
@@ -114,9 +115,13 @@ def _change_params(folder: Path, profile: str, overrides: Sequence[str]) -> None
         inner: Any = content
         for parent in parents:
             inner = inner.get(parent) if isinstance(inner, dict) else None
+        try:
+            new = parse_yaml(value)
+        except yaml.YAMLError:
+            separator = ""
         if not separator or not isinstance(inner, dict) or last not in inner:
             raise DataError(f"{override}: expected KEY=VALUE with a key of {PARAMS_FILE}, for example train.seed=2")
-        inner[last] = parse_yaml(value)
+        inner[last] = new
     write_text(path, dump_commented(content, 4096))
     load_params(path)
 
