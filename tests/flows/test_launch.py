@@ -175,8 +175,12 @@ def test_the_table_gives_a_launcher_what_a_stage_needs(tmp_path: Path) -> None:
     words = "srun --job-name train@full --gpus=8 --mem=512G --time=2160 run"
     assert found["train@full"].command("train@full", "an order") == [*words.split(), "an order"]
     assert (found["label"].is_here, found["label"].launch) == (True, "")
-    with pytest.raises(DataError, match=r"launch: slurm: 'cards'; the fields are \{stage\}, \{order\}"):
+    with pytest.raises(
+        DataError, match=r"launch: slurm: 'cards'; the fields of train@full are \{stage\}, .* \{minutes\}, \{mem"
+    ):
         replace(found["train@full"], launch="srun {cards}").command("train@full", "x")
+    with pytest.raises(DataError, match=r"launch: slurm: 'memory'; the fields of train@full are .* \{minutes\}$"):
+        replace(found["train@full"], memory="").command("train@full", "x")
 
 
 def test_a_launcher_that_is_absent_is_named_before_a_stage_starts(machines: Machines) -> None:
@@ -184,5 +188,5 @@ def test_a_launcher_that_is_absent_is_named_before_a_stage_starts(machines: Mach
     with pytest.raises(DataError, match="pool box: no such launcher: not found; correct `launch` in infra/resources"):
         machines.away.check({STAGE})
     machines.launch("sh {cards}")
-    with pytest.raises(DataError, match="launch: box: 'cards'; the fields are"):
+    with pytest.raises(DataError, match="launch: box: 'cards'; the fields of"):
         machines.away.check({STAGE})

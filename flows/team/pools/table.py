@@ -101,11 +101,13 @@ class Needs:
     def command(self, stage: str, order: str) -> list[str]:
         """The words of ``launch`` for a stage and the file of its order; raises ``DataError`` for an unknown field."""
         minutes = math.ceil((self.time_s or _UNITS_S["d"]) / _UNITS_S["m"])
-        known = {"stage": stage, "order": order, "gpus": self.gpus, "memory": self.memory.removesuffix("i")}
+        fields = {"stage": stage, "order": order, "gpus": self.gpus, "minutes": minutes}
+        known = fields | ({"memory": self.memory.removesuffix("i")} if self.memory else {})
         try:
-            return [word.format(**known, minutes=minutes) for word in shlex.split(self.launch)]
+            return [word.format(**known) for word in shlex.split(self.launch)]
         except (KeyError, IndexError, ValueError) as error:
-            raise DataError(f"{FILE}: launch: {self.pool}: {error}; the fields are {{{'}, {'.join(known)}}}") from error
+            listed = f"{{{'}, {'.join(known)}}}"
+            raise DataError(f"{FILE}: launch: {self.pool}: {error}; the fields of {stage} are {listed}") from error
 
     @property
     def job_variables(self) -> dict[str, Any]:
