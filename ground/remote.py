@@ -20,7 +20,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ground.io import DataError, TransientError, atomic_file, exclusive_file, write_bytes
+from ground.io import DataError, TransientError, atomic_file, exclusive_file
 from ground.settings import require_address, require_certificate
 
 _TRANSIENT_CODES = {"SlowDown", "RequestTimeout", "Throttling"}  # and every 5xx but 501
@@ -109,8 +109,11 @@ class _FolderStore:
 
     def listed(self, prefix: str = "") -> list[Listed]:
         below = self.folder / prefix.rpartition("/")[0]
-        files = sorted(path for path in below.rglob("*") if path.is_file() and path.suffix != ".part")
-        named = ((path.relative_to(self.folder).as_posix(), path.stat()) for path in files)
+        named = []
+        for path in below.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):  # a writer may rename it meanwhile
+                if path.is_file() and path.suffix != ".part":
+                    named.append((path.relative_to(self.folder).as_posix(), path.stat()))
         found = [
             Listed(
                 key,
@@ -137,7 +140,8 @@ class _FolderStore:
             shutil.copyfile(self._existing(key), temporary)
 
     def put(self, key: str, content: bytes) -> None:
-        write_bytes(self._path(key), content)
+        with atomic_file(self._path(key)) as temporary:
+            temporary.write_bytes(content)
 
     def create(self, key: str, content: bytes) -> bool:
         try:

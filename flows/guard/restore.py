@@ -6,6 +6,7 @@ DVC only copies from its cache to the workspace here. What enters the cache pass
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from flows import storage
 from flows.dvc import Dvc, require_project
 from flows.graph import missing_data
 from ground.hashing import digest_path
-from ground.io import DataError, write_bytes
+from ground.io import DataError, atomic_file, write_bytes
 
 _PATTERN = re.compile(r"[\\*?\[]")
 """What `git apply --include` does not take literally."""
@@ -129,7 +130,8 @@ def _install(place: Path, cache: Path, md5: str) -> None:
     """Put an out from the cache in place; DVC does not, because git holds the out."""
     files = read_listing(object_file(cache, md5)) if md5.endswith(".dir") else {"": md5}
     for name, inner in files.items():
-        write_bytes(place / name, object_file(cache, inner).read_bytes())
+        with atomic_file(place / name) as temporary:
+            shutil.copyfile(object_file(cache, inner), temporary)
 
 
 def _place_lock(root: Path, guard: Guard, entry: Entry, force: bool) -> str:

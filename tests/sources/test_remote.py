@@ -67,6 +67,26 @@ def test_a_listing_has_sizes_and_notices_a_replaced_object(store: Store) -> None
     assert [item.key for item in store.listed("b")] == ["b/two.txt", "bb/three.txt"]
 
 
+def test_a_name_does_not_change_the_bytes(store: Store) -> None:
+    store.put("a.gz", b"hello")
+    assert store.read("a.gz") == b"hello"
+
+
+def test_a_listing_leaves_out_what_is_renamed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, is_file = open_store(str(tmp_path)), Path.is_file
+    store.put("object", b"")
+    store.put("tmp1", b"")
+
+    def renamed(path: Path) -> bool:
+        found = is_file(path)
+        if path.name == "tmp1":
+            path.unlink()
+        return found
+
+    monkeypatch.setattr(Path, "is_file", renamed)
+    assert store.keys() == ["object"]
+
+
 def test_a_missing_object_is_named_and_leaves_no_file(store: Store, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="nothing"):
         store.read("nothing")
