@@ -116,15 +116,16 @@ def on_search(rows: Sequence[Row], figure: str = "correct") -> Measured:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A system's replicates (float64, shape ``[seeds, 1 + samples]``) on the problems ``keys`` of one benchmark.
+    """A system's replicates (float64, shape ``[seeds, 1 + samples]``) on the items ``keys`` of one benchmark.
 
-    Controls that need no training have one row and no seed. ``files`` are what it was measured from, ``reading`` is the
-    question that the figures answer.
+    ``problems`` counts the items' problems. Controls that need no training have one row and no seed. ``files`` are what
+    it was measured from, ``reading`` is the question that the figures answer.
     """
 
     keys: tuple[str, ...]
     seeds: tuple[int, ...]
     replicates: npt.NDArray[np.float64]
+    problems: int
     files: tuple[str, ...] = ()
     reading: str = ""
 
@@ -153,7 +154,7 @@ def gather(
     same = {seed: run for seed, run in found if run.keys == keys}
     rows = [replicate(len(run.strata), run.statistic, report, run.strata) for run in same.values()]
     files = tuple(dict.fromkeys(file for run in same.values() for file in run.files))
-    return System(keys, tuple(same) if is_trained else (), np.stack(rows), files, reading)
+    return System(keys, tuple(same) if is_trained else (), np.stack(rows), len(found[0][1].strata), files, reading)
 
 
 def compare(
@@ -179,7 +180,7 @@ def compare(
         counts = tuple(len(side.seeds) for side in (first, second) if side.seeds)
         readings = (first.reading, second.reading)
         if not are_comparable(*readings):
-            found.append(Comparison(left, right, benchmark, None, len(first.keys), counts, readings))
+            found.append(Comparison(left, right, benchmark, None, first.problems, counts, readings))
             continue
         parts = [first.replicates - second.replicates] if is_paired else [first.replicates, -second.replicates]
         between = spread if spread and 1 in counts else None
@@ -192,5 +193,5 @@ def compare(
             low=made(_DIFFERENCE, max(-100.0, difference.low), ends),
             high=made(_DIFFERENCE, min(100.0, difference.high), ends),
         )
-        found.append(Comparison(left, right, benchmark, known, len(first.keys), counts, readings))
+        found.append(Comparison(left, right, benchmark, known, first.problems, counts, readings))
     return found

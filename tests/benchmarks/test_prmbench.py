@@ -253,7 +253,7 @@ def test_solutions_of_one_problem_are_drawn_together() -> None:
     assert (found["overall"], found["interval"]) == (expected["overall"], expected["interval"])
     rows = [{"idx": idx, "scores": {VALIDITY: given}} for idx, given in labels.items()]
     systems = [gather({1: on_prmbench(items, rows)}, REPORT) for items in (single, loaded)]
-    assert [system and len(system.keys) for system in systems] == [60, 180]
+    assert [system and (len(system.keys), system.problems) for system in systems] == [(60, 60), (180, 60)]
     assert len({system and system.replicates.tobytes() for system in systems}) == 1
     evaluations = [PRMBenchEvaluation(Loaded(items, len(items), {}, {})) for items in (single, loaded)]
     given = [[Verdicts(labels[i.idx]) for i in evaluation.items] for evaluation in evaluations]
