@@ -307,11 +307,16 @@ class ChatFrame:
     """The text of the chat template around a user turn and an answer.
 
     Templates are slow to render, so this text is rendered once. It is exact only if the template inserts the turns
-    verbatim. Probes check this, and ``DataError`` is raised for a template that, for example, trims its turns.
+    verbatim. Probes check this, and ``DataError`` is raised for a template that, for example, trims its turns, or that
+    writes today's date, which training and scoring would read differently.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, answer_role: str = "assistant") -> None:
         self._backend = tokenizer.backend_tokenizer
+        if "strftime_now" in str(tokenizer.chat_template):
+            raise DataError(
+                "the chat template writes today's date (strftime_now); write a fixed date into chat_template.jinja"
+            )
         roles = ("user", answer_role)
         parts, others = (around(tokenizer, list(zip(roles, texts, strict=True))) for texts in _PROBES)
         if parts is None or parts != others:

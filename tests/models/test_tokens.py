@@ -101,6 +101,14 @@ def test_a_template_that_trims_is_refused() -> None:
         tokens.ChatFrame(tokenizer)
 
 
+def test_a_template_that_writes_the_date_is_refused() -> None:
+    """A model would be trained on one date and read on another."""
+    tokenizer = plain_tokenizer()
+    tokenizer.chat_template = "{{ strftime_now('%d %b %Y') }}" + str(tokenizer.chat_template)
+    with pytest.raises(DataError, match=r"writes today's date .*; write a fixed date into chat_template\.jinja"):
+        tokens.ChatFrame(tokenizer)
+
+
 DEMO = ROOT / "pathfinder/demo_model"
 TEXTS = (
     "Tom has 57 apples, 57+ 8=65.\n\n\\boxed{65} <+> <extra>",
