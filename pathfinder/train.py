@@ -106,7 +106,7 @@ def train(
     Rows with the same problem and first steps share their computation.
     A step that several rows repeat with the same label (with --soft: and share) counts once.
     """
-    _refuse(out, head, variant, separator)
+    _refuse(out, base, revision, head, variant, separator)
     from pathfinder.models.cards import confined
     from pathfinder.training.stepwise import read
     from pathfinder.tree.separated import SEPARATOR
@@ -124,7 +124,7 @@ def train(
     show(result, as_json, _lines(result))
 
 
-def _refuse(out: Path, head: str, variant: str | None, separator: str) -> None:
+def _refuse(out: Path, base: str, revision: str | None, head: str, variant: str | None, separator: str) -> None:
     """Raise for options that no data can repair."""
     if find_spec("accelerate") is None:  # named before a module that several extras install
         raise ModuleNotFoundError(name="accelerate")
@@ -136,6 +136,8 @@ def _refuse(out: Path, head: str, variant: str | None, separator: str) -> None:
         raise io.DataError(f"{out}: not an empty folder; name a new one with --out, or remove it")
     if head == "classes" and variant not in (None, "no_subtasks"):
         raise io.DataError(f"--head classes has one label, so it cannot train {variant}; leave --variant out")
+    if revision and not base:
+        raise io.DataError("--revision is for a --base of the Hub; name it, or leave the option out")
     if separator and head == "tokens":
         raise io.DataError("--separator is for --head classes; add it, or leave the option out")
 
