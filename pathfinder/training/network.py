@@ -42,7 +42,9 @@ def load_network(base: Path, tokenizer: Any, settings: Train) -> tuple[Any, list
     loads the whole model into main memory first: an adapter, and a model without rows for the label tokens.
     """
     if isinstance(tokenizer, tokens.PlainTokenizer):
-        return decoder.load_decoder(open_model(base)).train(), []
+        network: Any = decoder.load_decoder(open_model(base))
+        use_trees(network)  # another tensor in the weights makes it one of transformers
+        return network.train(), []
     if not launch.sharded():
         return _whole(base, tokenizer, settings, None)
     from pathfinder.models import sharding
@@ -121,7 +123,8 @@ def with_adapter(model: Any, settings: Lora, ids: LabelIds | None) -> Any:
     unknown = sorted(set(settings.targets) - modules)
     if unknown:
         raise DataError(
-            f"train.lora.targets: the model has no module {', '.join(unknown)}; name linear layers such as q_proj"
+            f"LoRA: the model has no module {', '.join(unknown)}; train all weights, or name its linear layers in "
+            "train.lora.targets of a profile"
         )
     more: dict[str, Any] = {"task_type": "TOKEN_CLS"}  # which trains the layer of the classes
     if ids is not None:

@@ -86,7 +86,7 @@ def train(
     learn, test, left_out = sets["learn"], sets["test"], about.pop("left_out")
     is_small = shape_of(base.config.content, str(base.folder)).parameters < LARGEST_TOY
     words = about.pop("known")
-    known = Known.of_json(words) if is_small else None  # the base has learnt other texts
+    known = Known.of_json(words) if is_small else None  # nobody lists what a large base has learnt
     if separator is None:
         network, added = load_network(files, tokenizer, settings)
     else:
@@ -142,6 +142,8 @@ def _examples(
             f"{longest} with {too_long[longest]} tokens, {listed} names the first {_NAMED}",
             file=sys.stderr,
         )
+    if too_long and not learn:
+        raise io.DataError(f"no record fits into the model's {limit} positions; choose a base that reads longer texts")
     return {"learn": learn, "test": test}, about
 
 

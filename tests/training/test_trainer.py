@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from functools import partial
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from ground.io import DataError, write_json, write_parquet
@@ -57,7 +58,7 @@ def test_the_trainer_takes_the_planned_steps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear", "constant"])
 def test_a_run_of_one_step_learns(schedule: str) -> None:
-    """A warm-up starts with rate 0, so it never takes the only step. Two steps are those of transformers."""
+    """A warm-up starts with rate 0, so it never takes the only step. Two steps are as in transformers."""
     chosen = settings(schedule=schedule, warmup_ratio=0.1)
     assert share_of_rate(chosen, 0, 1) == 1.0
     assert [share_of_rate(chosen, step, 2) for step in range(2)] == [0.0, 1.0]
@@ -80,6 +81,21 @@ def test_steps_that_are_left_out_are_not_counted_as_learnt() -> None:
     sets, about = run._examples((frame(6), frame(1)), settings(), prompter, 120, "")
     assert sum(example.records for example in sets["learn"]) == 12
     assert about["sources"] == {"prm800k": 12}
+    with pytest.raises(DataError, match="no record fits into the model's 60 positions; choose a base"):
+        run._examples((frame(6), frame(1)), settings(), prompter, 60, "")
+
+
+def test_a_plain_base_with_another_tensor_is_trained_with_transformers(tmp_path: Path) -> None:
+    trees = frame(4), frame(1)
+    train = partial(run.train, variant="full", settings=settings(epochs=1.0), trees=lambda: trees, listed="")
+    copy = shutil.copytree(DEMO, tmp_path / "copy")
+    weights = load_file(copy / "model.safetensors")
+    save_file(weights | {"other.weight": torch.ones(1)}, copy / "model.safetensors", {"format": "pt"})
+    plain, other = (train(open_model(base), progress=tmp_path / base.name) for base in (DEMO, copy))
+    assert plain is not None
+    assert other is not None
+    assert type(plain.network) is not type(other.network)
+    assert [row["loss"] for row in other.rows] == pytest.approx([row["loss"] for row in plain.rows], rel=1e-3)
 
 
 def test_only_a_small_model_knows_its_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
