@@ -171,8 +171,8 @@ def score(
     from pathfinder.prm import results
     from pathfinder.tree.passes import Mode
 
-    if as_json and pretty:
-        raise typer.BadParameter("--json and --pretty are two forms of output; give one of them")
+    if pretty and (as_json or form != "scores"):
+        raise typer.BadParameter("give one of --json, --as and --pretty")
     solutions = results.read_solutions(given_in(file, split, columns, problems))
     with (
         open_named(model, revision, dtype, url, system, Mode(mode), preset) as scorer,

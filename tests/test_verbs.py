@@ -120,9 +120,10 @@ def test_scores_as_json(scoring: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checked("rerank", run("rerank", "candidates.jsonl", "--model", "model", "--json"))
     for form in ("processbench", "prmbench"):
         checked(f"score --as {form}", run(*score, "--as", form, "--json"))
-    done = CLI.invoke(APP, [*score, "--pretty", "--json"])
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert "give one of them" in done.stderr
+    for other in (["--json"], ["--as", "prmbench"]):
+        done = CLI.invoke(APP, [*score, "--pretty", *other])
+        assert (done.exit_code, done.stdout) == (2, "")
+        assert "give one of --json, --as and --pretty" in done.stderr
 
 
 def test_grades_as_json(scoring: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
