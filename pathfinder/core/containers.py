@@ -64,22 +64,30 @@ def _entry(name: str, file: zipfile.ZipFile, handle: IO[bytes], entry: str) -> A
 
 
 def _of_csv(name: str, handle: IO[bytes], separator: str, lists: Collection[str] | None) -> Rows:
-    """A cell is a text, or a JSON list in a column of ``LISTS``."""
+    """The rows, without empty cells of the columns that hold JSON."""
     csv.field_size_limit(LONGEST_LINE)
     reader = csv.reader(TextIOWrapper(handle, "utf-8-sig", newline=""), delimiter=separator, strict=True)
     try:
-        columns = next(reader, [])
+        columns, read = next(reader, []), LISTS if lists is None else lists
         if len({*columns}) < len(columns):
             raise DataError(f"{name}: two columns have the same name; expected a header with different names")
         for number, cells in enumerate(filter(None, reader), start=1):
             at = f"{name}: row {number}"
             if len(cells) != len(columns):
                 raise DataError(f"{at}: {len(cells)} cells, expected {len(columns)} as in the header; correct the row")
-            row: dict[str, Any] = dict(zip(columns, cells, strict=True))
-            read = [key for key in LISTS if key in row and (lists is None or key in lists)]
-            yield at, row | {key: _json_cell(at, key, row[key]) for key in read}
+            pairs = ((key, cell) for key, cell in zip(columns, cells, strict=True) if cell or key not in read)
+            yield at, {key: _json_cell(at, key, cell) if key in read else cell for key, cell in pairs}
     except (csv.Error, UnicodeDecodeError) as error:
-        raise DataError(f"{name}: not CSV in UTF-8 (line {reader.line_num + 1}: {error}); correct the line") from error
+        line = reader.line_num if isinstance(error, csv.Error) else _undecodable(handle)
+        raise DataError(f"{name}: not CSV in UTF-8 (line {line}: {error}); correct the line") from error
+
+
+def _undecodable(handle: IO[bytes]) -> int:
+    """The number of the first line that is not UTF-8."""
+    handle.seek(0)
+    return next(
+        number for number, line in enumerate(handle, start=1) if line.decode("utf-8", "ignore").encode() != line
+    )
 
 
 def _json_cell(at: str, key: str, cell: str) -> Any:
@@ -87,8 +95,8 @@ def _json_cell(at: str, key: str, cell: str) -> Any:
         return strict_json(cell)
     except ValueError as error:
         raise DataError(
-            f"{at}: {key} is {cell!r:.80}, expected a JSON list; write lists as JSON, or name a column with texts by "
-            f"--columns problem=…,solution=…"
+            f"{at}: {key} is {cell!r:.80}, expected a JSON list; write lists as JSON, rename the column, or name "
+            "yours by --columns problem=…,solution=…"
         ) from error
 
 

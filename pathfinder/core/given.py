@@ -39,8 +39,8 @@ _CONTAINERS = (b"PAR1", b"PK\3\4")
 _PROSE = (".md", ".tex")
 """Suffixes of texts that are never JSON, although they may begin with a bracket."""
 _TEXTS = ("", ".txt", *_PROSE)
-_ARE_TEXTS = ("problem", "steps", "solution")
-"""The names of ``--columns`` whose columns hold texts in CSV."""
+_ARE_LISTS = ("solutions", "answers")
+"""The names of ``--columns`` whose columns hold lists, which a cell of CSV writes as JSON."""
 
 
 @contextmanager
@@ -192,8 +192,13 @@ def read_given(
     Raises ``DataError`` with file and row for a row without the layout of the first one, and for a bad value.
     """
     names = _named(columns)
-    lists = {path.partition(".")[0] for to, path in names.items() if "." in path or to not in _ARE_TEXTS}
+    lists = {path.partition(".")[0] for path in names.values() if "." in path}
+    lists |= {path for to, path in names.items() if to in _ARE_LISTS}
     name, rows = rows_of(source, lists if names else None)
+    if problems and (names or isinstance(rows, str)):
+        raise DataError(f"{name}: --problems is only for the answers of a batch, without --columns; leave it out")
+    if names and isinstance(rows, str):
+        raise DataError(f"{name}: a text has no fields; leave --columns out")
     if isinstance(rows, str):
         return Given(name, "text", [_text_row(name, rows, split)])
     questions = _questions(problems) if problems else {}
@@ -239,7 +244,8 @@ class _Reader:
             taken = layout.take(row)
         except WrongError as error:
             raise DataError(f"{at}: {error}, found {ascii(row)[:200]}; {_REMEDY}") from error
-        identity = taken.id if taken.id is not None else row.get("id", at.rpartition(" ")[2])
+        named = taken.id if taken.id is not None else row.get("id")
+        identity = at.rpartition(" ")[2] if named is None else named
         if isinstance(identity, bool) or not isinstance(identity, str | int) or not str(identity).strip():
             raise DataError(f"{at}: id is {identity!r:.80}, expected a text or an integer; {_REMEDY}")
         if layout.name == LM_EVAL:  # a log has the same answers once for each filter
@@ -251,8 +257,8 @@ class _Reader:
                 return
         steps = tuple(self._steps(one, layout) for one in taken.solutions)
         answer = None if layout.reads_answer(row) else row.get("answer")
-        named = (at, str(identity), taken.problem, steps, tuple(taken.sides))
-        self.rows.append(GivenRow(*named, taken.labels, taken.answers, answer))
+        solutions = (taken.problem, steps, tuple(taken.sides))
+        self.rows.append(GivenRow(at, str(identity), *solutions, taken.labels, taken.answers, answer))
 
     def _steps(self, solution: str | Sequence[str], layout: Layout) -> tuple[str, ...]:
         if not isinstance(solution, str):
@@ -300,10 +306,11 @@ def _named(columns: str) -> dict[str, str]:
     known = ("problem", "steps", "solution", "solutions", "id", "answers", "answer")
     solutions = {"steps", "solution", "solutions"} & names.keys()
     is_whole = "problem" in names and len(solutions) == 1 and len(names) == len(pairs)
+    is_whole &= "answers" not in names or "solutions" in names
     if columns and not (is_whole and all(names.values()) and names.keys() <= {*known}):
         raise DataError(
             f"--columns {columns}: expected problem=FIELD and one of steps=FIELD, solution=FIELD and solutions=FIELD, "
-            "with id=FIELD, answers=FIELD or answer=FIELD if you like, separated by commas"
+            "with id=FIELD or answer=FIELD if you like, and answers=FIELD of solutions, separated by commas"
         )
     return names
 

@@ -30,6 +30,7 @@ SOURCE = "own"
 """The source of every tree in the tables."""
 _CORRECT = ("correct", CORRECTNESS, "labels")
 _TYPED = tuple(kind.name for kind in PREDICTED)
+_LISTS = ("completions", "steps", *_CORRECT, *_TYPED, "mc_value")
 _NEUTRAL: dict[str, Labels] = {"positive": (1, 1, 1), "negative": (0, 0, 0), "third": (1, 1, 0), "drop": ()}
 MEANINGS = {
     "positive": "a neutral step (0) counts as correct",
@@ -127,7 +128,7 @@ def read(file: Path, neutral: Neutral | None = None) -> Supervision:
     """
     if not file.is_file():
         raise io.DataError(f"{file}: no such file; give a file of JSON, CSV or Parquet")
-    _, found = rows_of(str(file))
+    _, found = rows_of(str(file), _LISTS)
     rows = [_row(name, number, row) for number, (name, row) in enumerate(found if isinstance(found, list) else (), 1)]
     if not rows:
         raise io.DataError(f"{file}: no rows; expected one JSON object per solution, or a Parquet file")

@@ -18,14 +18,16 @@ from tests.core.test_given import HERE, PROBLEM, STEPS, read
     [
         ("question,answer\nP\n", "row 1: 1 cells, expected 2"),
         ("question,question\nP,a\n", "two columns have the same name"),
-        ('question,answer\nP,"a', "not CSV in UTF-8"),
+        ('question,answer\nP,"a', r"not CSV in UTF-8 \(line 2: "),
+        ('question,answer\nP,a\nP,"a"b\nP,a\n', r"not CSV in UTF-8 \(line 3: "),
+        ("question,answer\n" + "P,\ufffd\n" * 9000 + "P,\udcff\nP,a\n", r"not CSV in UTF-8 \(line 9002: "),
         ("problem,steps\nP,\"['a', 'b']\"\n", "row 1: steps is .*expected a JSON list"),
         ("question,answer\n", "contains no solution"),
         ("", "contains no solution"),
     ],
 )
 def test_what_is_no_table_is_refused(tmp_path: Path, content: str, words: str) -> None:
-    (tmp_path / "in.csv").write_text(content)
+    (tmp_path / "in.csv").write_text(content, "utf-8", "surrogateescape")
     with pytest.raises(DataError, match=rf"in\.csv: {words}"):
         read_given(str(tmp_path / "in.csv"))
 
@@ -48,6 +50,22 @@ def test_a_column_that_is_not_named_may_hold_anything(tmp_path: Path) -> None:
         assert [one.steps for one in found.each()] == [(solution,) for solution in solutions]
     (one,) = read_given(str(tmp_path / "in.csv"), columns="problem=question,steps=candidates.1").each()
     assert one.steps == ("b",)
+
+
+def test_named_columns_of_lists_hold_json(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text(
+        'q,my.cands,right,id,doc\nP,"[""a"", ""b""]","[""x"", null]",07,"{""k"": ""c""}"\n'
+    )
+    given = read_given(str(tmp_path / "in.csv"), columns="problem=q,solutions=my.cands,answers=right,id=id")
+    assert [(row.id, row.solutions, row.answers) for row in given.rows] == [("07", (("a",), ("b",)), ["x", None])]
+    (one,) = read_given(str(tmp_path / "in.csv"), columns="problem=q,solution=doc.k").each()
+    assert one.steps == ("c",)
+
+
+def test_an_empty_cell_is_no_list(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text("question,solution,labels,solutions\nP,a,,\n")
+    (one,) = read_given(str(tmp_path / "in.csv")).each()
+    assert one.steps == ("a",)
 
 
 @pytest.mark.parametrize("content", [b"PK\3\4", b"PAR1", b"PAR1PAR1"])

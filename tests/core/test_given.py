@@ -359,6 +359,22 @@ def test_columns_name_a_problem_and_its_solution(tmp_path: Path, columns: str) -
         read(tmp_path, {"a": PROBLEM, "b": TEXT}, columns=columns)
 
 
+def test_what_would_be_ignored_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("P\n\na\n")
+    text, row = str(tmp_path / "in.txt"), write(tmp_path, {"q": "P", "s": "a", "x": "7"})
+    with pytest.raises(DataError, match=r"in\.txt: a text has no fields; leave --columns out"):
+        read_given(text, columns="problem=q,steps=s")
+    for given, columns in ((text, ""), (row, "problem=q,solution=s")):
+        with pytest.raises(DataError, match="--problems is only for the answers of a batch"):
+            read_given(given, columns=columns, problems=asked(tmp_path))
+    with pytest.raises(DataError, match="answers=FIELD of solutions"):
+        read_given(row, columns="problem=q,solution=s,answers=x")
+
+
+def test_a_row_whose_id_is_null_has_its_number(tmp_path: Path) -> None:
+    assert [one.id for one in read(tmp_path, *[ROWS["problem and steps"] | {"id": None}] * 2)] == ["1", "2"]
+
+
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"row 2: no field b\.0, found a, c"):
         read(tmp_path, {"a": PROBLEM, "b": [TEXT]}, {"a": PROBLEM, "c": 1}, columns="problem=a,solution=b.0")

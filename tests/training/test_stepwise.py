@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,18 @@ def test_parquet_json_lines_and_a_json_list_are_read_alike(tmp_path: Path) -> No
     assert len(expected) == 4
     for name in ("list.json", "rows.parquet"):
         assert labels_of(read(tmp_path / name).trees()) == expected
+
+
+def test_the_lists_of_typed_labels_and_shares_are_read_from_csv(tmp_path: Path) -> None:
+    lists = {"completions": STEPS, "math": [1, 0, 1], "consistency": [1, 1, 0], "correct": [True, 0, 0]}
+    rows = [{"prompt": "P?", **lists, "mc_value": [0.5, 1, None]}, {"prompt": "Q?", **lists}]
+    cells = [{key: value if key == "prompt" else json.dumps(value) for key, value in row.items()} for row in rows]
+    with (tmp_path / "rows.csv").open("w", newline="") as handle:
+        writer = csv.DictWriter(handle, rows[0])
+        writer.writeheader()
+        writer.writerows(cells)
+    found, expected = read(tmp_path / "rows.csv"), read(write_lines(tmp_path / "rows.jsonl", rows))
+    assert [(row.labels, row.values) for row in found.rows] == [(row.labels, row.values) for row in expected.rows]
 
 
 def test_rows_of_math_shepherd_and_prompts_with_turns_are_read(tmp_path: Path) -> None:
