@@ -15,7 +15,7 @@ from ground.io import DataError
 from ground.remote import ENDPOINT
 from infra.doctor import store
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
-from tests.support.servers import JSONHandler, serving
+from tests.support.servers import JSONHandler, private_tls, serving
 
 
 @pytest.fixture(scope="module")
@@ -121,6 +121,17 @@ def test_ignored_conditions_and_a_wrong_clock_are_named(tmp_path: Path, monkeypa
     assert [finding.is_wrong for finding in found] == [False, True, True]
     assert "several writers create the same object: WRONG; use a store with conditional writes" in found[1].line()
     assert found[2].line().endswith("s ahead of the store: WRONG; set both clocks: timedatectl set-ntp true")
+
+
+def test_the_clock_of_a_store_of_a_private_authority_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tls, authority = private_tls(tmp_path)
+    with serving(Careless, tls) as address:
+        monkeypatch.setenv(ENDPOINT, address)
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(authority))
+        (found,) = store._clock("s3://bucket")
+        assert " ahead of the store: WRONG" in found.line()
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "gone.pem"))
+        assert store._clock("s3://bucket") == []
 
 
 class Unconditional(Careless):
