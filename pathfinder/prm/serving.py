@@ -32,7 +32,7 @@ from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS, LEGEND, pic
 from pathfinder.prm.batching import Batcher, FullError, tokens_of
 from pathfinder.prm.gate import AGAIN, Bearer, Gate, Impatient, OwnHost
 from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_solution, warning
-from pathfinder.prm.vllm_routes import LIMITS, MOST_STEPS, SolutionIn, add_routes, refusal
+from pathfinder.prm.vllm_routes import LIMITS, MOST_STEPS, InvalidError, SolutionIn, add_routes, refusal
 
 MOST_CHARACTERS = 8192
 """The longest problem or step that is scored: a step is scored in one pass, during which others wait."""
@@ -147,6 +147,7 @@ def make_app(
 
     @app.exception_handler(HTTPException)
     async def refuse(request: Request, error: HTTPException) -> JSONResponse:
+        refused["invalid"] += isinstance(error, InvalidError)
         return refusal(request.url.path, error.detail, error.status_code, error.headers)
 
     @app.exception_handler(RequestValidationError)

@@ -30,6 +30,10 @@ RERANK = ("/rerank", "/v1/rerank", "/v2/rerank")
 PATHS = ("/classify", "/pooling", "/score", *RERANK)
 
 
+class InvalidError(HTTPException):
+    """A request whose solutions cannot be scored."""
+
+
 class SolutionIn(BaseModel):
     """A problem and the steps of one solution."""
 
@@ -65,9 +69,9 @@ class PoolingRequest(_Settings):
     task: Literal["token_classify", "classify"] | None = None
 
     def solutions(self) -> list[SolutionIn]:
-        """The solutions of the request; raises ``HTTPException`` for one without steps."""
+        """The solutions of the request; raises ``InvalidError`` for one without steps."""
         if (self.input is None) == (self.messages is None):
-            raise HTTPException(422, "give either input or messages")
+            raise InvalidError(422, "give either input or messages")
         asked = [turn for turn in (self.messages or [])[:-1] if turn.role == "user"]
         if self.messages and asked:
             return [_solution(_text(asked[-1]), _text(self.messages[-1]))]
@@ -95,10 +99,10 @@ class PairsRequest(_Settings):
     answers: Annotated[Texts, Field(validation_alias=AliasChoices("text_2", "documents", "data_2"))]
 
     def solutions(self) -> list[SolutionIn]:
-        """The solutions of the request; raises ``HTTPException`` for different numbers, and for one without steps."""
+        """The solutions of the request; raises ``InvalidError`` for different numbers, and for one without steps."""
         problems, answers = ([one] if isinstance(one, str) else one for one in (self.problems, self.answers))
         if len(problems) not in (1, len(answers)):
-            raise HTTPException(422, f"{len(problems)} problems for {len(answers)} solutions; give one, or as many")
+            raise InvalidError(422, f"{len(problems)} problems for {len(answers)} solutions; give one, or as many")
         return list(map(_solution, problems * (len(answers) // len(problems)), answers))
 
 
@@ -112,7 +116,7 @@ def add_routes(app: FastAPI, score: Score, model: str) -> None:
         rewards = []
         for place, found in enumerate(await score(solutions)):
             if not found.scored:
-                raise HTTPException(400, f"solution {place} is {found.reason}")
+                raise InvalidError(400, f"solution {place} is {found.reason}")
             rewards.append(found.rewards)
         return rewards
 
@@ -176,7 +180,7 @@ def _text(turn: Turn) -> str:
     try:
         return text_of(turn.content)
     except ValueError:
-        raise HTTPException(422, "a turn has a part that is no text; send texts only") from None
+        raise InvalidError(422, "a turn has a part that is no text; send texts only") from None
 
 
 def _solution(problem: str, text: str) -> SolutionIn:
@@ -184,4 +188,4 @@ def _solution(problem: str, text: str) -> SolutionIn:
     try:
         return SolutionIn(problem=problem, steps=ended if SEPARATOR in text else split_steps(text, "blank"))
     except ValidationError:
-        raise HTTPException(422, LIMITS) from None
+        raise InvalidError(422, LIMITS) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,13 @@ def test_rerank_sorts_the_documents(server: tuple[str, Server], rewards: tuple[l
     ],
 )
 def test_a_refusal_has_vllm_s_form(server: tuple[str, Server], route: str, body: Any, message: str) -> None:
+    def refused() -> int:
+        (count,) = re.findall(r'refused_total{reason="invalid"} (\d+)', httpx.get(f"{server[0]}metrics").text)
+        return int(count)
+
+    before = refused()
     error = ask(server, route, 400, **body)["error"]
+    assert refused() == before + 1
     assert error["message"].startswith(message)
     assert (error["type"], error["param"], error["code"]) == ("BadRequestError", None, 400)
 
