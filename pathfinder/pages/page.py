@@ -27,7 +27,8 @@ from pathfinder.pages.origins import Sourced, origin_of
 from pathfinder.pages.picture import Picture, is_low, shown
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~$])")
+_MARKDOWN = re.compile(r"(?=[\\`*_{}\[\]<>|#~$&])")
+_MARKDOWN_LIST = re.compile(r"^(\d{0,9})(?=[-+.)]([ -]|$))")
 _NUMBER = re.compile(r"^[+\-\u2212]?[\d\u202f,.]+\s?(%|s|K)?( \[.*\])?$|^(missing|–|\?)?$")
 _UNBROKEN = re.compile(r"\[[-+\d., ]*\]|\bp [<=] (?=\d)|\d (?=%|[sK]\b)")
 _DIGEST = re.compile(r"[0-9a-f]{40,}")
@@ -268,4 +269,4 @@ def _markdown(block: Block) -> str:
 
 def as_markdown_text(text: str) -> str:
     """Text that Markdown shows as it is, in one line: no character of it is markup or HTML."""
-    return _MARKDOWN.sub(r"\\\1", " ".join(visible(text).split()))
+    return _MARKDOWN_LIST.sub(r"\1\\", _MARKDOWN.sub(r"\\", " ".join(visible(text).split())))
