@@ -29,9 +29,9 @@ FAULTS = (
     Fault(
         "3",
         "the export of a Hub model reads a folder that has only a pointer",
-        "pathfinder/data/export.py",
-        '(model if pointer is None else cached_folder(model, pointer)) / "tokenizer.json"',
-        'model / "tokenizer.json"',
+        "pathfinder/models/folders.py",
+        "path = cached_folder(model, replace(pointer, files=only)) / TOKENIZER",
+        "path = model / TOKENIZER",
         "tests/stages/test_export.py::test_the_special_tokens_of_a_hub_model_are_read_from_its_cache",
     ),
     Fault(
