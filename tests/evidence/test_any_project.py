@@ -59,7 +59,7 @@ def test_a_bundle_leads_a_stranger_to_the_upstream_file(foreign: Path) -> None:
     upstream = "data/data.xml" if is_example else "data/text.txt"
     assert [line for line in lines if line.endswith(f"  {upstream} (its bytes are here)")] != []
     with tarfile.open(folder / "b.tar.xz") as archive:
-        assert any(name.startswith("log/storage/log/") for name in archive.getnames())
+        assert any(name.startswith("log/0-storage/log/") for name in archive.getnames())
 
 
 @pytest.mark.campaign
