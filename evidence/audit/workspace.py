@@ -65,7 +65,8 @@ class Workspace:
         counts = [int(git("rev-list", "--count", f"{run}..HEAD", root=self.root) or 0) for run in runs]
         later = f", {counted(max(counts), 'commit')} after the runs" if any(counts) else ""
         later += f", {counted(code, 'code file')} changed since" if code else ""
-        return f"commit {commit[:12]} {f'with uncommitted changes: {listed(changed)}' if changed else 'clean'}{later}"
+        state = "clean" if changed == [] else f"with uncommitted changes: {listed(changed or ['git status fails'])}"
+        return f"commit {commit[:12]} {state}{later}"
 
     def _digest(self, path: str) -> Digest | None:
         place = self.root / path

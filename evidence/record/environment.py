@@ -121,11 +121,12 @@ def peak_rss_bytes() -> int:
 
 
 def describe_commit(paths: Sequence[str]) -> dict[str, Any]:
-    """The commit checked out, and the ``paths`` that differ from it; ``None`` values outside a repository."""
+    """The commit checked out, and the ``paths`` that differ from it; ``None`` for what git does not know."""
     commit = git("rev-parse", "HEAD")
-    if commit is None:
-        return {"commit": None, "dirty": None, "changed": None}
-    changed = sorted(map(_printable, changed_files(*paths)))
+    found = changed_files(*paths) if commit is not None else None
+    if commit is None or found is None:
+        return {"commit": commit and commit.strip(), "dirty": None, "changed": None}
+    changed = sorted(map(_printable, found))
     return {"commit": commit.strip(), "dirty": bool(changed), "changed": changed}
 
 
@@ -133,12 +134,13 @@ def describe_tree() -> dict[str, Any]:
     """The commit that is checked out, its tree, and every file that differs from it with its digest.
 
     ``changed`` maps a path to its sha256, or to ``None`` if the file is deleted or larger than 64 MiB. After 500 files
-    only their number is given, in ``more``. All values are ``None`` outside a repository.
+    only their number is given, in ``more``. A value that git does not know is ``None``.
     """
     commit, tree = git("rev-parse", "HEAD"), git("rev-parse", "HEAD^{tree}")
-    if commit is None or tree is None:
-        return {"commit": None, "tree": None, "changed": None, "more": None}
-    paths = sorted(changed_files())
+    found = changed_files() if commit is not None else None
+    if commit is None or tree is None or found is None:
+        return {"commit": commit and commit.strip(), "tree": tree and tree.strip(), "changed": None, "more": None}
+    paths = sorted(found)
     changed = {_printable(path): _sha256(Path(path)) for path in paths[:_MOST_CHANGES]}
     return {"commit": commit.strip(), "tree": tree.strip(), "changed": changed, "more": len(paths) - len(changed)}
 
@@ -185,12 +187,20 @@ def hidden_edits(root: Path = Path(".")) -> list[str]:
     return [n for n in kept if git("rev-parse", f":./{n}", root=root) != git("hash-object", "--", n, root=root)]
 
 
-def changed_files(*paths: str, root: Path = Path(".")) -> list[str]:
-    """The files below ``paths``, or all files, that differ from the commit, new files included."""
-    words = ("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--", *paths)
-    status, hidden = git(*words, root=root) or "", hidden_edits(root)
-    hidden = [name for name in hidden if not paths or any(Path(name).is_relative_to(path) for path in paths)]
-    return [*(entry[3:] for entry in status.split("\0") if entry), *hidden]
+def changed_files(*paths: str, root: Path = Path(".")) -> list[str] | None:
+    """The files below ``paths``, or all files, that differ from the commit, new files included.
+
+    Names and ``paths``, some of which may be outside of the repository, are relative to ``root``. Returns ``None`` if
+    git cannot tell, as with a damaged index.
+    """
+    status = git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", root=root)
+    if status is None:
+        return None
+    folder = (git("rev-parse", "--show-prefix", root=root) or "").strip("\n")
+    changed = [entry[3:] for entry in status.split("\0") if entry]
+    found = [*(os.path.relpath(name, folder) if folder else name for name in changed), *hidden_edits(root)]
+    places = [os.path.relpath(root / path, root) for path in paths or (".",)]
+    return [name for name in found if "." in places or f"{name}/".startswith(tuple(f"{each}/" for each in places))]
 
 
 def _printable(name: str) -> str:

@@ -88,7 +88,8 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
 
     ``stages`` are the stages that a partial run has pushed; ``None`` for all, with the records of the pipelines that
     made shipped data. ``published`` describes keys and forms.
-    Raises ``DataError`` if the lock cannot be read, or if this user has no key that can sign the manifest.
+    Raises ``DataError`` if the lock cannot be read, if git cannot name the uncommitted changes, or if this user has no
+    key that can sign the manifest.
     """
     outs: dict[str, Any] = {}
     records: dict[str, str] = {}
@@ -108,10 +109,13 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
             for file in (record.path, *(record.path.with_suffix(ending) for ending in (SIGNED, MODEL_SIGNATURE))):
                 if file.is_file():
                     evidence[f"records/{name}/{file.name}"] = file.read_bytes()
-    patch = (git("diff", "--binary", "HEAD", root=root) or "").encode("utf-8", "surrogateescape")
+    commit, tree = git("rev-parse", "HEAD", root=root), git("rev-parse", "HEAD^{tree}", root=root)
+    changes = git("diff", "--binary", "HEAD", root=root)
+    if commit and changes is None:
+        raise DataError(f"{root}: `git diff HEAD` fails, so uncommitted changes are unknown; correct what it names")
+    patch = (changes or "").encode("utf-8", "surrogateescape")
     if patch:
         evidence[f"patches/{sha256_of(patch)}.patch"] = patch
-    commit, tree = git("rev-parse", "HEAD", root=root), git("rev-parse", "HEAD^{tree}", root=root)
     branch = git("symbolic-ref", "--quiet", "--short", "HEAD", root=root)
     keys = own_public_keys()
     evidence |= {f"keys/{key_id(key)}.pem": key for key in keys}

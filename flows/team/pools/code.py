@@ -21,16 +21,19 @@ _NAMED = 3
 def committed(root: Path, graph: Graph, stages: Iterable[str]) -> str:
     """The commit with which other machines can run ``stages``; a changed params.yaml goes to them as a parameter.
 
-    Raises ``DataError`` if a file that they read has changes which are not committed, or git's origin lacks the commit.
+    Raises ``DataError`` if a file that they read has changes which are not committed, git cannot tell, or git's origin
+    lacks the commit.
     """
     head = (git("rev-parse", "HEAD", root=root) or "").strip()
     if not head:
         raise DataError(f"{root}: no git commit; stages on other machines need committed code")
     read = {MAIN.as_posix(), FILE.as_posix(), *(dep for name in stages for dep in graph.stages[name].deps)}
     outs = {out for stage in graph.stages.values() for out in stage.all_outs}
+    if (differ := changed_files(root=root)) is None:
+        raise DataError(f"{root}: `git status` fails, so uncommitted code is unknown; correct what it names")
     changed = [
         path
-        for path in sorted(changed_files(root=root))
+        for path in sorted(differ)
         if (path.endswith(".dvc") or _is_in(path, read)) and not _is_in(path, outs)  # git may have metrics too
     ]
     if changed:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from evidence.audit.workspace import Workspace
 from evidence.record.environment import (
     describe_actor,
     describe_commit,
@@ -21,6 +22,9 @@ from evidence.record.environment import (
     installed_packages,
     peak_rss_bytes,
 )
+from evidence.remote.publication import publication
+from ground.io import DataError
+from tests.support.miniature import GIT
 
 
 def test_the_environment_is_json_with_packages_processor_and_kernels() -> None:
@@ -88,6 +92,42 @@ def test_changed_and_untracked_paths_are_listed(project: Path, monkeypatch: pyte
         "params.yaml": hashlib.sha256(b"train: {}\n").hexdigest(),
         "pathfinder/mixing/new.py": hashlib.sha256(b"").hexdigest(),
     }
+
+
+def test_a_dependency_outside_the_repository_hides_no_change(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    (project / "params.yaml").write_text("train: {}\n")
+    for outside in ("/data/corpus", "../corpus"):
+        assert describe_commit(["params.yaml", outside])["changed"] == ["params.yaml"]
+    assert describe_commit([str(project / "params.yaml")])["changed"] == ["params.yaml"]
+
+
+def test_a_project_in_a_folder_of_a_repository_names_its_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("sub/code.py", "above.txt"):
+        (tmp_path / name).touch()
+    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "x"]):
+        subprocess.run([*GIT, *words], cwd=tmp_path, check=True)
+    monkeypatch.chdir(tmp_path / "sub")
+    for name in ("code.py", "../above.txt"):
+        Path(name).write_text("changed\n")
+    digest = hashlib.sha256(b"changed\n").hexdigest()
+    assert describe_tree()["changed"] == {"../above.txt": digest, "code.py": digest}
+    assert describe_commit(["code.py"])["changed"] == ["code.py"]
+
+
+def test_with_a_damaged_index_the_changes_are_unknown(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(project)
+    before = describe_tree()
+    (project / ".git/index").write_bytes(b"damaged")
+    unknown = {"commit": before["commit"], "changed": None}
+    assert describe_commit(["params.yaml"]) == unknown | {"dirty": None}
+    assert describe_tree() == unknown | {"tree": before["tree"], "more": None}
+    assert Workspace(project).state_of_commit().endswith(" with uncommitted changes: git status fails")
+    with pytest.raises(DataError, match="`git diff HEAD` fails"):
+        publication(project)
 
 
 def test_outside_a_repository_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
