@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -63,21 +64,24 @@ def following(model: type[Part], content: bytes, name: str, number: int, previou
 
 
 def enter(stage: str, record: str, make: Callable[[str], Mapping[str, str]], root: Path = Path(".")) -> None:
-    """Add a record, named by its sha256; stages that end at once wait for one another.
+    """Add a record, named by its sha256, unless it is here; stages that end at once wait for one another.
 
     ``make`` gives the files of the record to write, text by ending, for the head of the ledger: the sha256 of its last
     line, or of nothing. The signed statement names the head. A last line that a full disk or a loss of power cut off is
-    removed.
+    removed. On a file system without locks, nobody waits.
     """
     path = root / LEDGER
     make_folder(path.parent)
     with path.open("a+b") as handle:
-        fcntl.flock(handle.fileno(), fcntl.LOCK_EX)  # ends with the file
+        with suppress(OSError):  # no locks
+            fcntl.flock(handle.fileno(), fcntl.LOCK_EX)  # ends with the file
         handle.seek(0)
         content = handle.read()
         handle.truncate(content.rfind(b"\n") + 1)
         lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
         _name_files(root, lines)
+        if (root / RECORDS / stage / f"{record}.json").exists():  # entered before, perhaps by a run that was killed
+            return
         files = make(head_of(lines))
         for ending, text in files.items():
             write_text(root / RECORDS / stage / f"{record}{ending}{_NEW}", text)

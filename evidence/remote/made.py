@@ -20,7 +20,7 @@ from evidence.dvc.lock import entries
 from evidence.dvc.stores import FOLDER, cache_of, run_cache_key
 from evidence.record.environment import git
 from evidence.record.identity import LOCKS
-from evidence.record.ledger import RECORDS, SIGNED, enter_received
+from evidence.record.ledger import SIGNED, enter_received
 from evidence.record.materials import other_versions, unlocked_packages
 from evidence.record.model_signature import MODEL_SIGNATURE, model_of
 from evidence.record.reading import Record, read_record
@@ -126,11 +126,10 @@ def receive(root: Path, order: Order, made: Made, address: str, allow: Callable[
     for key, content in runs.items():
         require_entry(record, key, content)
     fetch_outs(root, made.outs, records=[record])
+    endings = {file.removeprefix(record.digest): content.decode() for file, content in files.items()}
+    enter_received(name, record.digest, endings, root)  # first: DVC restores whatever the run cache has
     for key, content in runs.items():
         write_bytes(cache_of(root) / key, content)
-    if not (root / RECORDS / name / f"{record.digest}.json").exists():
-        endings = {file.removeprefix(record.digest): content.decode() for file, content in files.items()}
-        enter_received(name, record.digest, endings, root)
 
 
 def compare(root: Path, name: str, made: Made) -> None:

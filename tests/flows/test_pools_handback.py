@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import yaml
@@ -296,6 +297,10 @@ def test_a_result_is_taken_by_a_run(handed: Handed, monkeypatch: pytest.MonkeyPa
 
     with pytest.raises(DataError, match=f"sha256 is .*, expected {'0' * 64}; it belongs to out/even.txt"):
         handed.receive(handed.forged(with_another_sha256))
+    with monkeypatch.context() as killed, pytest.raises(KeyboardInterrupt):
+        killed.setattr(handing, "enter_received", Mock(side_effect=KeyboardInterrupt))
+        handed.receive(handed.made)
+    assert not any((handed.root / ".dvc/cache" / run).exists() for run in handed.made.runs), "DVC would restore it"
     git(handed.root, "commit", "-q", "--allow-empty", "-m", "A later commit")
     later = committed_head(handed.root)
     away = Away(Dvc(handed.root), load_graph(handed.root), {STAGE: Needs(pool="gpu")}, str(handed.bucket))

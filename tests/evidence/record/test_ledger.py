@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from evidence.record.ledger import LEDGER, enter, read_ledger
+from evidence.record.ledger import LEDGER, RECORDS, enter, read_ledger
 from ground.io import DataError
 
 DIGESTS = [hashlib.sha256(bytes([number])).hexdigest() for number in range(12)]
@@ -43,6 +45,25 @@ def test_a_line_that_a_full_disk_cut_is_removed(tmp_path: Path) -> None:
     os.truncate(tmp_path / LEDGER, (tmp_path / LEDGER).stat().st_size - 9)
     enter("train@full", DIGESTS[2], no_files, tmp_path)
     assert [entry.record for entry in read_ledger(tmp_path) or ()] == DIGESTS[:3:2]
+
+
+def test_a_record_that_a_killed_run_entered_is_not_entered_again(tmp_path: Path) -> None:
+    for digest in DIGESTS[:2]:
+        enter("train@full", digest, lambda _: {".json": "{}"}, tmp_path)
+    path = tmp_path / RECORDS / f"train@full/{DIGESTS[0]}.json"
+    path.rename(f"{path}.new")  # the run was killed before the file could get its name
+    enter("train@full", DIGESTS[0], lambda _: {".json": "{}"}, tmp_path)
+    assert [entry.record for entry in read_ledger(tmp_path) or ()] == DIGESTS[:2]
+    assert path.exists()
+
+
+def test_a_file_system_without_locks_loses_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    enter("train@full", DIGESTS[0], no_files, tmp_path)
+    assert [entry.record for entry in read_ledger(tmp_path) or ()] == DIGESTS[:1]
 
 
 @pytest.mark.parametrize(
