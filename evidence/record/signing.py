@@ -184,13 +184,14 @@ def pre_authentication(payload_type: str, payload: bytes) -> bytes:
 
 def _private_key(path: Path, make: Callable[[], Any]) -> Any:
     """The private key in a file, made on first use."""
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization as form
 
     try:
         if not path.exists():
             _create(path, make().private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()))
         return form.load_pem_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise DataError(f"{path}: cannot be used for signatures ({error}); name another file in {KEY_FILE}") from error
 
 

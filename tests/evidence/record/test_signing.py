@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import importlib
 import json
+import subprocess
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -13,7 +14,17 @@ import pytest
 from evidence.record.ledger import SIGNED
 from evidence.record.reading import read_records
 from evidence.record.record import recorded
-from evidence.record.signing import KEY_FILE, Envelope, key_file, key_id, own_key, public_pem, sign, verify
+from evidence.record.signing import (
+    KEY_FILE,
+    Envelope,
+    key_file,
+    key_id,
+    own_key,
+    own_public_keys,
+    public_pem,
+    sign,
+    verify,
+)
 from evidence.record.statement import byproducts
 from evidence.settings import validated
 from ground.io import DataError
@@ -59,6 +70,14 @@ def test_processes_that_start_together_make_one_key(tmp_path: Path, monkeypatch:
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "keys/signing.pem"))
     with ProcessPoolExecutor(4) as pool:
         assert len(set(pool.map(public_of, range(8)))) == 1
+
+
+def test_a_key_on_an_unknown_curve_is_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "signing.pem"))
+    curve = ("-pkeyopt", "ec_paramgen_curve:secp112r1", "-out", str(tmp_path / "signing.pem"))
+    subprocess.run(["openssl", "genpkey", "-algorithm", "EC", *curve], check=True)
+    with pytest.raises(DataError, match=r"signing\.pem: cannot be used for signatures"):
+        own_public_keys()
 
 
 def test_without_a_usable_key_the_record_is_written_unsigned(
