@@ -33,7 +33,7 @@ _MEDIA_TYPES = {
 }
 TITLE, LICENCE = SETTINGS.title or SETTINGS.name, SETTINGS.licence or "NOASSERTION"
 """The project's name in exports and the licence of its code; each source has its own."""
-NAMESPACE = SETTINGS.namespace or f"https://{SETTINGS.name}.invalid/"
+NAMESPACE = (SETTINGS.namespace or f"https://{SETTINGS.name}.invalid").rstrip("/") + "/"
 """The prefix of every identifier that an export makes. It is a name, not an address (RFC 2606)."""
 MODELS = (SETTINGS.models, f"{RAW}/{SETTINGS.models}")
 """The folders of trained and downloaded models."""

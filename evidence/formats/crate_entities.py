@@ -93,7 +93,7 @@ class Entities:
         name, example = local(owner, named(key, value)), value_id(key, value)
         if name not in self.entities:
             self.examples.setdefault(example, []).append(name)
-        self.add(example, "PropertyValue", name=key, value=text_of(value))
+        self.add(example, "PropertyValue", name=key, value=text_of(value) or "(empty)")
         return self._parameter(name, key, "Text", example)
 
     def _parameter(self, name: str, title: str, kind: str, example: str) -> str:

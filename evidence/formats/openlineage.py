@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from uuid import UUID
 
 from evidence.formats.artefacts import NAMESPACE, Artefact, uri, uuid_of
 from evidence.formats.lineage import Lineage, Run, text_of
@@ -63,7 +64,7 @@ def _run_facets(run: Run) -> Event:
     variables = [{"name": name, "value": value} for name, value in sorted(environment.get("variables", {}).items())]
     parameters = [{"key": key, "name": key, "value": text_of(value)} for key, value in sorted(run.params.items())]
     flow = run.actor.get("flow_run")
-    parent = {"run": {"runId": flow}, "job": {"namespace": _PLACE, "name": "pipeline"}}
+    parent = {"run": {"runId": _uuid(str(flow))}, "job": {"namespace": _PLACE, "name": "pipeline"}}
     return {
         "processing_engine": _facet("ProcessingEngineRunFacet", name="DVC", version=run.packages.get("dvc", "unknown")),
         "environmentVariables": _facet("EnvironmentVariablesRunFacet", environmentVariables=variables),
@@ -78,6 +79,14 @@ def _run_facets(run: Run) -> Event:
             "code": {path: each.sha256 for path, each in run.rooms.items()},
         },
     }
+
+
+def _uuid(flow: str) -> str:
+    """The id of a scheduler's run; OpenLineage demands a UUID, which not every scheduler has."""
+    try:
+        return str(UUID(flow))
+    except ValueError:
+        return uuid_of("flow", flow)
 
 
 def _dataset(artefact: Artefact, side: str) -> Event:

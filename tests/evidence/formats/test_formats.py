@@ -7,8 +7,10 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
+from uuid import UUID
 
 import pytest
 from huggingface_hub import DatasetCard, ModelCard
@@ -25,7 +27,7 @@ from evidence.formats.lineage import Lineage, read_lineage
 from evidence.formats.openlineage import events
 from ground.io import DataError
 from tests.evidence.formats.conftest import HOSTILE
-from tests.support.miniature import run_in
+from tests.support.miniature import ROOT, run_in
 
 TARGETS: dict[Format, str | None] = dict.fromkeys(get_args(Format)) | {"card": "models/full"}
 FACETS: dict[str, Any] = {
@@ -112,6 +114,28 @@ def test_the_public_library_writes_the_same_openlineage_events(lineage: Lineage)
         run = next(run for run in lineage.runs if run.name == event["job"]["name"])
         assert own["sha256"] == run.record.digest
         assert json.loads(Serde.to_json(rebuilt(event))) == event
+
+
+def test_a_scheduler_without_uuids_gets_one_in_an_event(lineage: Lineage) -> None:
+    run = replace(lineage.runs[0], actor={"flow_run": "nightly/7"})
+    first, second = events(replace(lineage, runs=[run]))
+    assert first["run"]["facets"]["parent"] == second["run"]["facets"]["parent"]
+    assert UUID(first["run"]["facets"]["parent"]["run"]["runId"]).version == 5
+    first["run"]["facets"].pop("pathfinder_record")
+    assert json.loads(Serde.to_json(rebuilt(first))) == first
+
+
+def test_a_namespace_without_a_slash_at_its_end_stays_whole(tmp_path: Path) -> None:
+    (tmp_path / "dvc.yaml").write_text("stages: {}\n")
+    (tmp_path / "evidence.toml").write_text('namespace = "https://example.org"\n')
+    script = "from evidence.formats.artefacts import uri; print(uri('stage', 'train'))"
+    done = run_in(tmp_path, "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {script}")
+    assert done.stdout == "https://example.org/stage/train\n", done.stderr
+
+
+def test_an_empty_parameter_has_a_value_in_the_crate(lineage: Lineage) -> None:
+    graph = crate(replace(lineage, runs=[replace(lineage.runs[0], params={"launch": ""})]))["@graph"]
+    assert [each["value"] for each in graph if each.get("name") == "launch" and "Value" in each["@type"]] == ["(empty)"]
 
 
 def test_the_strict_validator_accepts_the_bill_of_materials(study: Path, lineage: Lineage) -> None:
