@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -88,3 +89,5 @@ def test_an_unknown_choice_is_refused_and_an_old_processor_is_left_alone(
     (tmp_path / "cpuinfo").write_text("processor : 0\nflags : fpu sse2 avx fma\nflags : avx2\n")
     assert not kernels._has_avx2(tmp_path / "cpuinfo")
     assert not kernels._has_avx2(tmp_path / "missing")
+    (tmp_path / "cpuinfo").write_text("processor : 0\nflags : fpu fma avx2\n")
+    assert kernels._has_avx2(tmp_path / "cpuinfo") == (platform.machine() == "x86_64")

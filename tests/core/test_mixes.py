@@ -48,6 +48,13 @@ def test_a_smaller_mix_is_part_of_a_larger_one_and_both_contain_all_human_rating
     assert select(frame, 1.0, seed).equals(frame)
 
 
+def test_the_seed_decides_which_trees_a_mix_takes() -> None:
+    frame = trees([("math_shepherd", 1)] * 40)
+    chosen = [select(frame, 0.5, seed)["tree_id"].to_list() for seed in (1, 1, 2)]
+    assert chosen[0] == chosen[1] != chosen[2]
+    assert chosen[0] != frame["tree_id"].to_list()[:20]
+
+
 def test_a_mix_that_the_profile_does_not_have_is_named() -> None:
     mixes = [Mix(name="400k", share=0.5)]
     assert share_of(mixes, "400k") == 0.5
