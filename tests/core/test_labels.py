@@ -29,6 +29,7 @@ def test_only_prm800k_ratings_of_1_and_0_imply_scores() -> None:
 @pytest.mark.parametrize("source", SOURCES)
 @pytest.mark.parametrize("rating", [-1, 1])
 def test_filter_agrees_with_the_rule_on_every_combination(source: str, rating: int) -> None:
+    """The paper's: a -1 with all ones is dropped, and a Monte-Carlo "+" with an error."""
     combinations = list(product((0, 1), repeat=3))
     frame = pl.DataFrame(
         [(source, rating, *scores, "parsed") for scores in combinations],
@@ -38,19 +39,11 @@ def test_filter_agrees_with_the_rule_on_every_combination(source: str, rating: i
     )
     decided = frame.select(reason=drop_reason(), correctness=correctness())
     for scores, (reason, correct) in zip(combinations, decided.iter_rows(), strict=True):
-        human_plus = source == "prm800k" and rating == 1
-        expected = not human_plus and disagrees(source, rating, Scores(*scores))
+        is_right = scores == (1, 1, 1)
+        expected = is_right if rating == -1 else source != "prm800k" and not is_right
+        assert disagrees(source, rating, Scores(*scores)) is expected
         assert reason == ("disagrees" if expected else None)
-        assert correct == int(scores == (1, 1, 1))
-
-
-def test_paper_rules_word_for_word() -> None:
-    assert disagrees("prm800k", -1, Scores(1, 1, 1))
-    assert not disagrees("prm800k", -1, Scores(1, 1, 0))
-    assert disagrees("rlhflow_mistral", 1, Scores(1, 1, 0))
-    assert not disagrees("rlhflow_mistral", 1, Scores(1, 1, 1))
-    assert disagrees("rlhflow_mistral", -1, Scores(1, 1, 1))
-    assert not disagrees("rlhflow_mistral", -1, Scores(0, 0, 0))
+        assert correct == int(is_right)
 
 
 def test_a_missing_label_is_dropped_under_its_outcome() -> None:
