@@ -20,16 +20,18 @@ def test_an_adapter_resumes_from_a_checkpoint(tmp_path: Path) -> None:
     lora = Lora(rank=4, alpha=8, base_dtype="float32", targets=["q_proj", "v_proj"])
     model, prompter, examples = small_setup()
     base = {name: value.clone() for name, value in model.state_dict().items()}
-    weights = []
+    weights, tokens = [], []
     for _ in range(2):
         fresh, _, _ = small_setup()
         torch.manual_seed(0)
         network = with_adapter(fresh, lora, prompter.ids)
-        fit(network, prompter, examples, settings(gradient_checkpointing=True), tmp_path)
+        fitted = fit(network, prompter, examples, settings(gradient_checkpointing=True), tmp_path)
+        tokens.append(fitted.throughput["tokens"])
         weights.append({name: value.clone() for name, value in network.merge_and_unload().state_dict().items()})
         newest = newest_checkpoint(tmp_path)
         assert newest is not None
         (newest / "part-00000-of-00001.safetensors").write_bytes(b"torn")
+    assert 0 < 3 * tokens[1] < tokens[0], "the steps up to the older checkpoint are not taken again"
     assert base.keys() == weights[0].keys()
     for name, value in base.items():
         assert torch.equal(weights[0][name], weights[1][name]), name
@@ -60,5 +62,6 @@ def test_a_frozen_base_in_bfloat16_learns_as_one_in_float32_does(tmp_path: Path)
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
     assert losses[1][-1] < losses[1][0]
     assert {tensor.dtype for tensor in merged[1].values()} == {torch.float32}
+    assert not torch.equal(merged[1]["lm_head.weight"], merged[1]["lm_head.weight"].bfloat16().float()), "not rounded"
     for name, tensor in merged[0].items():
         assert torch.allclose(tensor, merged[1][name], atol=2e-3), name

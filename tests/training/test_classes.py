@@ -81,14 +81,15 @@ def test_a_torn_checkpoint_falls_back_to_the_same_weights(tmp_path: Path, rank: 
     lora = Lora(rank=rank, alpha=8, base_dtype="float32", targets=["q_proj", "v_proj"])
     chosen, prompter = settings(lora=lora), Separated(open_tokenizer(BASE))
     base, examples = load_classifier(BASE, settings(), "\n").state_dict(), read_examples(frame(6), prompter, 4096)
-    weights: list[dict[str, torch.Tensor]] = []
+    weights, tokens = list[dict[str, torch.Tensor]](), list[float]()
     for _ in range(2):
         network = load_classifier(BASE, chosen, "\n")
-        fit(network, prompter, examples, chosen, tmp_path)
+        tokens.append(fit(network, prompter, examples, chosen, tmp_path).throughput["tokens"])
         newest = newest_checkpoint(tmp_path)
         assert newest is not None
         (newest / "part-00000-of-00001.safetensors").write_bytes(b"torn")
         weights.append((merge(network) if rank else network).state_dict())
+    assert 0 < 3 * tokens[1] < tokens[0]
     assert base.keys() == weights[0].keys()
     for name, value in base.items():
         assert torch.equal(weights[0][name], weights[1][name]), name

@@ -32,7 +32,8 @@ def test_the_final_loss_is_the_mean_of_the_last_tenth() -> None:
     assert found.final_loss == 28.0
     assert (found.train_trees, found.test_trees, found.read) == (4, 2, 6)
     assert found.train_samples == 2 * found.train_records == 2 * (5 + 4 + 5 + 4)
-    assert (found.tokens_an_epoch or 0) < (found.tokens_an_epoch_as_samples or 0)
+    assert found.tokens_an_epoch == sum(len(example.tree) for example in examples[:4])
+    assert found.tokens_an_epoch_as_samples == sum(example.sample_tokens for example in examples[:4])
 
 
 def test_the_uses_are_those_of_the_plan() -> None:

@@ -176,7 +176,7 @@ def test_bfloat16_learns_as_float32_does(tmp_path: Path) -> None:
 
 def test_a_torn_checkpoint_falls_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, prompter, examples = small_setup()
-    fit(model, prompter, examples, settings(), tmp_path)
+    whole = fit(model, prompter, examples, settings(), tmp_path)
     names = sorted((p.name for p in tmp_path.glob("checkpoint-*")), key=lambda n: int(n.split("-")[1]))
     assert len(names) == 2
     assert newest_checkpoint(tmp_path) == tmp_path / names[1]
@@ -186,7 +186,9 @@ def test_a_torn_checkpoint_falls_back(tmp_path: Path, capsys: pytest.CaptureFixt
     assert not torn.parent.exists()
     assert "torn, removed" in capsys.readouterr().err
     again, prompter, examples = small_setup()
-    fit(again, prompter, examples, settings(), tmp_path)
+    rest = fit(again, prompter, examples, settings(), tmp_path)
+    assert rest.rows == whole.rows
+    assert 0 < 3 * rest.throughput["tokens"] < whole.throughput["tokens"], "only the last steps are taken again"
     for mine, theirs in zip(model.parameters(), again.parameters(), strict=True):
         assert torch.equal(mine, theirs)
 
