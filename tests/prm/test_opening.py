@@ -45,5 +45,5 @@ def test_the_preset_chooses_the_prompt(tmp_path: Path) -> None:
 def test_an_unknown_variant_is_refused(tmp_path: Path) -> None:
     save_prm(tmp_path)
     write_json(tmp_path / MODEL_FILE, {"variant": "other"})
-    with pytest.raises(DataError, match="other"), open_pathfinder(open_model(tmp_path)):
+    with pytest.raises(DataError, match="unknown variant 'other'; expected"), open_pathfinder(open_model(tmp_path)):
         pass
