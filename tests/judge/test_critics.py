@@ -207,9 +207,8 @@ HOSTILE = (
 
 def test_hostile_answers_give_no_verdict(project: Path) -> None:
     def hostile(prompt: str, seed: int) -> str:
-        return (
-            HOSTILE[seed % len(HOSTILE)] if "math" in prompt.partition("[Solution]")[0][-40:] else knows(prompt, seed)
-        )
+        found = re.search(r"math problem (\d+)", prompt)
+        return HOSTILE[int(found[1])] if found else knows(prompt, seed)
 
     with judge_server(JudgeServer(hostile)) as server:
         found = evaluate(server, "processbench")
@@ -218,7 +217,7 @@ def test_hostile_answers_give_no_verdict(project: Path) -> None:
     items = read_processbench(project / "pb").items
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     assert [(row["subset"], row["id"]) for row in rows] == [(item.subset, item.id) for item in items]
-    assert all(row["prediction"] in (None, -1) for row in rows if row["subset"] == "math")
+    assert [row["prediction"] for row in rows if row["subset"] == "math"] == [-1, *[None] * 7], "the first closes a box"
 
 
 def test_refused_and_too_long_are_no_answers(project: Path) -> None:
