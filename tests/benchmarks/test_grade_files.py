@@ -180,6 +180,7 @@ def test_processbench_official_is_the_published_arithmetic(
         if name in items:
             (folder / f"{name}.json").write_text(json.dumps(items[name]))
     found = grade("processbench", lines(tmp_path / "p.jsonl", said), folder, "official")
+    assert found["subsets"].keys() == {subset for subset, *_ in rows}
     means = []
     for name, mine in found["subsets"].items():
         pairs = [(label, prediction) for subset, label, prediction, _ in rows if subset == name]

@@ -62,9 +62,6 @@ def test_official_compares_lists_as_printed(grader: Grader) -> None:
     for key, answer in ((["5,15"], "5,15"), (["$8 \\sqrt{2}$"], "8 \\sqrt{2}"), (["$2 n$"], "2 n")):
         assert not grader.is_right(gold_of("olympiadbench", key, "official"), answer, "official")
         assert grader.is_right(gold_of("olympiadbench", key, "repaired"), answer)
-    assert gold_of("olympiadbench", ["5,15"], "official") == ("['5,15']",)
-    assert gold_of("amc23", 27.0, "official") == ("27.0",)
-    assert grader.is_right(("27.0",), "27", "official")
 
 
 def test_an_error_between_two_readings_does_not_hide_that_two_others_are_equal(grader: Grader) -> None:
@@ -154,8 +151,6 @@ def test_pass_at_k_is_the_mean_over_all_choices() -> None:
         for k in range(1, 6):
             hits = [any(i < right for i in chosen) for chosen in combinations(range(5), k)]
             assert math.isclose(pass_at_k(right, 5, k), sum(hits) / len(hits))
-    with pytest.raises(ValueError, match="expected"):
-        pass_at_k(3, 2, 1)
 
 
 def test_boxes() -> None:

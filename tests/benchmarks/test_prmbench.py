@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from pathfinder.benchmarks.prmbench import (
     trivial_predictors,
     with_interval,
 )
-from pathfinder.benchmarks.readers import CLASSES, CORRECT, Loaded, PRMBenchItem, read_prmbench
+from pathfinder.benchmarks.readers import CORRECT, Loaded, PRMBenchItem, read_prmbench
 from pathfinder.core.params import Report
 from pathfinder.core.steps import Verdicts
 from pathfinder.reporting.comparisons import gather, on_prmbench
@@ -110,92 +108,6 @@ def test_official_refuses_a_file_with_gaps() -> None:
     with pytest.raises(DataError, match="5 of 9 items"):
         evaluate(items, answers, "official")
     evaluate(items, answers)
-
-
-def published(items: list[PRMBenchItem], rows: dict[str, list[bool] | None]) -> dict[str, Any]:
-    """The published evaluator, rewritten from its definitions step by step, including its sentinels."""
-    lists: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    matrix: dict[str, dict[str, int]] = defaultdict(lambda: {"TP": 0, "FP": 0, "TN": 0, "FN": 0})
-    response: dict[str, float] = {}
-    valid = 0
-    for first in (True, False):  # correct samples come first: the others are compared with them
-        for one in items:
-            if (one.classification == CORRECT) != first or rows[one.idx] is None:
-                continue
-            valid += not first
-            labels = rows[one.idx] or []
-            wrong = [e - 1 for e in one.error_steps]
-            into = [one.classification] if first else [one.classification, "total"]
-            for place, label in enumerate(labels):
-                cell = ("TN" if not label else "FP") if place in wrong else ("TP" if label else "FN")
-                for name in into:
-                    matrix[name][cell] += 1
-                    kind = "wrong_step_acc" if place in wrong else "correct_step_acc"
-                    lists[name][kind].append(int(cell in ("TP", "TN")))
-                    lists[name]["total_step_acc"].append(int(cell in ("TP", "TN")))
-                    if wrong and place == min(wrong):
-                        lists[name]["first_error_acc"].append(int(not label))
-            mean = sum(labels) / len(labels) if labels else -1
-            if first:
-                response[one.idx] = mean
-            else:
-                mate = response.get("correct_" + one.idx[len(one.classification) + 1 :])
-                if mate and mean != -1:
-                    for name in into:
-                        lists[name]["similarity"].append(abs(mean - mate))
-
-    def ratio(a: int, b: int) -> float:
-        return a / b if b != 0 else -1
-
-    def f1(p: float, r: float) -> float:
-        return 2 * p * r / (p + r) if p + r != 0 else -1
-
-    out: dict[str, Any] = {}
-    for name in {i.classification for i in items} | {"total"}:
-        m = matrix[name]
-        p, r = ratio(m["TP"], m["TP"] + m["FP"]), ratio(m["TP"], m["TP"] + m["FN"])
-        n, s = ratio(m["TN"], m["TN"] + m["FN"]), ratio(m["TN"], m["TN"] + m["FP"])
-        figures = {"precision": p, "recall": r, "f1": f1(p, r)}
-        figures |= {"negative_precision": n, "negative_recall": s, "negative_f1": f1(n, s)}
-        for kind in ("correct_step_acc", "wrong_step_acc", "total_step_acc", "first_error_acc", "similarity"):
-            found = lists[name][kind]
-            figures[kind] = sum(found) / len(found) if found else -1
-        out[name] = figures
-    answered = sum(i.classification == CORRECT for i in items)
-    out["validity_rate"] = valid / (len(items) - answered)
-    return out
-
-
-@pytest.mark.parametrize("seed", range(25))
-def test_official_is_the_published_evaluator(seed: int) -> None:
-    rng = random.Random(seed)
-    names = [*CLASSES, CORRECT]
-    items = []
-    for name in names:
-        for i in range(rng.randint(1, 6)):
-            steps = rng.randint(0, 6)
-            errors = () if name in (CORRECT, "multi_solutions") else tuple(rng.sample(range(1, 9), rng.randint(0, 3)))
-            items.append(item(name, str(i), steps, errors))
-    bias = rng.choice([0.0, 0.3, 0.7, 1.0])
-    rows: dict[str, list[bool] | None] = {
-        i.idx: None if rng.random() < 0.1 else [rng.random() < bias for _ in range(len(i.steps) + rng.randint(0, 1))]
-        for i in items
-    }
-    expected, found = published(items, rows), evaluate(items, rows, "official")
-    for name in names:
-        for figure, value in expected[name].items():
-            assert found["details"]["classes"][name][figure] == pytest.approx(value, abs=1e-9), (name, figure)
-    for figure, value in expected["total"].items():
-        assert found["details"]["total"][figure] == pytest.approx(value, abs=1e-9), figure
-    assert found["details"]["validity_rate"] == pytest.approx(expected["validity_rate"], abs=1e-9)
-    for name in CLASSES:
-        e = expected[name]
-        score = e["f1"] if name == "multi_solutions" else e["f1"] * 0.5 + e["negative_f1"] * 0.5
-        assert found["classes"][name] == pytest.approx(100 * score, abs=1e-9)
-    score = expected["total"]["f1"] * 0.5 + expected["total"]["negative_f1"] * 0.5
-    assert found["overall"] == pytest.approx(100 * score, abs=1e-9)
-    simplicity = (found["classes"]["redundency"] + found["classes"]["circular"]) / 2
-    assert found["categories"]["simplicity"] == pytest.approx(simplicity, abs=1e-9)
 
 
 def test_interval_and_baselines() -> None:
