@@ -102,6 +102,16 @@ def test_the_samples_own_figures_are_repeated() -> None:
     assert figures.intervals.keys() == figures.average.keys()
 
 
+def test_the_choice_by_soundness_is_a_figure_of_its_own_and_overlong_solutions_are_counted() -> None:
+    row = sample("a", ["0.9 x", "0.2 y", "long", ""], ["1", "2", "2", "1"], "2")
+    scored = {"set": "math", "id": "a", "rewards": [[0.9], [0.2], [], []], "soundness": [[0.3], [0.8], [], []]}
+    (found,), figures = best_of_n([row], [scored], REPORT)
+    assert (set(found["right"].values()), set(found["right_by_soundness"].values())) == ({False}, {True})
+    assert figures.soundness is not None
+    assert {figures.soundness.average[rule] - figures.average[rule] for rule in RULES} == {100.0}
+    assert figures.too_long == 1, "a solution without a step is not too long"
+
+
 def test_solutions_are_split_as_the_search_draws_steps() -> None:
     assert steps_of(" a\nb \n\n\n\n c\n\n") == ("a\nb", "c")
     assert steps_of("\n\n \n\n") == ()

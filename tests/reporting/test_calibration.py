@@ -91,3 +91,13 @@ def test_all_modified_steps_of_prmbench_count_and_correct_counterparts_do_not() 
     found = prmbench_rewards(items, rows)
     assert (found.values.tolist(), found.correct.tolist()) == ([0.9, 0.4], [True, False])
     assert not prmbench_rewards([], rows).has_both
+
+
+def test_rewards_are_read_as_each_benchmark_asks() -> None:
+    """Soundness, but quality in the two classes about redundancy."""
+    steps = [{"math": 0.9, "consistency": 0.8, "reward": 0.3}]
+    names = ("circular", "redundency", "deception")
+    items = [PRMBenchItem(name, name, "p", ("a",), ()) for name in names]
+    assert prmbench_rewards(items, [{"idx": name, "steps": steps} for name in names]).values.tolist() == [0.3, 0.3, 0.8]
+    item = ProcessBenchItem("math", "1", "p", ("a",), -1, None, "g")
+    assert processbench_rewards([item], [{"subset": "math", "id": "1", "steps": steps}]).values.tolist() == [0.8]

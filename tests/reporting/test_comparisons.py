@@ -86,6 +86,8 @@ def test_an_interval_of_a_difference_has_no_impossible_end() -> None:
     (one,) = compare({"A": system(3, 41), "B": system(1, 0)}, [("A", "B")], "search", REPORT)
     assert one.difference is not None
     assert 0 < one.difference.low < one.difference.value < one.difference.high == 100
+    level = system(3, 41).level(REPORT)
+    assert 0 < level.low < level.value < level.high == 100
 
 
 def test_prmscore_over_all_items_equals_the_metric() -> None:
@@ -98,10 +100,10 @@ def test_prmscore_over_all_items_equals_the_metric() -> None:
 
 
 def test_prmbench_rows_are_read_as_grade_reads_them() -> None:
-    """An item without a row is left out, an invalid row has no answer, and redundancy labels replace missing labels."""
+    """Without a row: left out. Invalid: no answer. Redundancy labels replace missing labels; none is after the end."""
     items = [PRMBenchItem(f"{name}_1", name, "q", ("a", "b"), (2,)) for name in ("confidence", "circular", "deception")]
     rows: list[dict[str, Any]] = [
-        {"idx": "circular_1", "scores": {"step_level_validity_labels": [], "step_level_redundancy_labels": [0, 1]}},
+        {"idx": "circular_1", "scores": {"step_level_validity_labels": [], "step_level_redundancy_labels": [0, 1, 1]}},
         {"idx": "deception_1", "validity": False},
     ]
     measured = on_prmbench(items, rows)
