@@ -74,7 +74,8 @@ def test_prmbench_under_both_conventions(project: Path) -> None:
         theirs = [b - a > -0.05 for a, b in zip([0.0, *benchmark], benchmark, strict=False)]
         *found, _ = row["scores"]["step_level_validity_labels_benchmark"]  # the evaluator reads one place more
         assert found == theirs
-    assert grade("prmbench", Path("artifacts/predictions/prmbench/skywork.jsonl"), Path("artifacts/raw/prmbench"))
+    graded = grade("prmbench", Path("artifacts/predictions/prmbench/skywork.jsonl"), Path("artifacts/raw/prmbench"))
+    assert graded["classes"] == metrics["classes"]
 
 
 def test_the_paper_s_row_has_the_evaluator_s_arithmetic(project: Path) -> None:
@@ -179,7 +180,9 @@ def test_search_and_best_of_n(world: Path, tmp_path: Path, monkeypatch: pytest.M
     assert {"min", "product", "last", "mean"} <= set(figures["best_of_n"]["average"])
     rows = rows_of(Path("artifacts/predictions/search/skywork.jsonl"))
     assert len(rows) == 6
-    for entry in (entry for row in rows for entry in row["iteration_history"]):
+    entries = [entry for row in rows for entry in row["iteration_history"]]
+    assert any(candidate["reward"] < 0.5 for entry in entries for candidate in entry["candidates_info"])
+    for entry in entries:
         rewards = [candidate["reward"] for candidate in entry["candidates_info"]]
         assert entry["chosen_step_index"] == rewards.index(max(rewards)), "a low reward must not reject a candidate"
         assert not any("rejected" in candidate for candidate in entry["candidates_info"])

@@ -24,7 +24,6 @@ from typer.testing import CliRunner
 from ground.io import DataError
 from pathfinder import PRM
 from pathfinder.cli import app
-from pathfinder.core.steps import Solution
 from tests.baselines.model_folders import qwen_tokenizer, sentencepiece
 from tests.support.models import sides
 from tests.support.trl import tokenized
@@ -114,4 +113,3 @@ def test_texts_move_no_reading(tmp_path: Path) -> None:
 def test_a_model_of_other_classes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="has 3 classes, expected 2"):
         PRM.load(checkpoint(tmp_path / "model", labels=3), device="cpu")
-    assert Solution("a", "P", ("b",)).steps == ("b",)
