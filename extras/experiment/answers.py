@@ -163,13 +163,14 @@ def _setting(base: str, size: int, here: Sequence[tuple[Hypothesis, Rows]], look
     differences = [pairs[:, 0] - pairs[:, 1] for _, pairs in here]
     seeds = min(map(len, differences), default=0)
     look = max((look for look in looks if look <= seeds), default=seeds)
+    level = looks.get(look, 0.0)
     ps, ps_seen = _adjusted(differences), _adjusted([rows[:look] for rows in differences])
     out = []
     for (hypothesis, pairs), rows, p, p_seen in zip(here, differences, ps, ps_seen, strict=True):
         found, seen = estimate([rows], 0.95), rows[:look]
         spread, of_items = float(rows[:, 0].std(ddof=1)), float(rows.mean(0)[1:].std())
-        verdict = verdict_of(estimate([seen], 0.95), estimate([seen], EQUIVALENCE), p_seen, looks.get(look, 0.0))
-        if pairs[:look, :, 0].mean(0).max() > CEILING:
+        verdict = verdict_of(estimate([seen], 0.95), estimate([seen], EQUIVALENCE), p_seen, level)
+        if level and pairs[:look, :, 0].mean(0).max() > CEILING:
             verdict = "too high"
         needed = seeds_needed(found.value, spread, of_items, max(looks.values()) / len(here))
         near = estimate([rows], EQUIVALENCE)

@@ -248,6 +248,7 @@ def test_no_verdict_before_the_first_look(items: list[Judged]) -> None:
     found = answers(_cells(items, 0.2, 0.002, 7), items)
     assert {a.verdict for a in found} == {"open"}
     assert "open (" in rows_of(found)[0][-1]
+    assert {a.verdict for a in answers(_cells(items, 0.35, 0.002, 7), items)} == {"open"}, "nor a ceiling"
 
 
 def test_seeds_after_a_look_change_no_verdict_before_the_next_one(items: list[Judged]) -> None:
