@@ -74,6 +74,8 @@ class Claims:
             values = f"{defined.file} has {defined.cmd!r}"
             values += f", the record {command!r}" if self.record else ""
             yield self._finding(self.stage.file, f"{self.stage.name} ran {self.stage.cmd!r}; {values}")
+        if names := ", ".join(sorted(self.stage.params.keys() - {*defined.params})):  # ``_params`` names the others
+            yield self._finding(self.stage.file, f"{self.stage.name}: params differ from {defined.file}: {names}")
         recorded = (self.record.inputs, self.record.outputs) if self.record else (self.stage.deps, self.stage.outs)
         sides = ("deps", defined.deps, self.stage.deps), ("outs", defined.all_outs, self.stage.outs)
         for (kind, stated, locked), known in zip(sides, recorded, strict=True):

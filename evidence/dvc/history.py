@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -106,20 +107,19 @@ class Locked:
 def read_lock(root: Path) -> dict[str, Locked]:
     """The stages of the dvc.lock of every pipeline and of the ``.dvc`` files of ``root``, by name.
 
-    Raises ``DataError`` if the main dvc.lock does not exist, or a file is not valid YAML or has a different form.
+    Raises ``DataError`` if the main dvc.lock does not exist, a file is not valid YAML or has a different form, or two
+    files have a stage with one name, of which only one would be checked.
     """
     if not (root / MAIN_LOCK).exists():
         raise DataError(
             f"{root / MAIN_LOCK}: no such file; change to the project's folder or, if no stage has run, "
             f"{SETTINGS.remedies.run}"
         )
+    parts = [read_stages(root / lock, lock.as_posix()) for lock in LOCK_FILES if (root / lock).exists()]
     stages: dict[str, Locked] = {}
-    for lock in LOCK_FILES:
-        if (root / lock).exists():
-            stages |= read_stages(root / lock, lock.as_posix())
-    for path in pointers(root):
-        pointer = read_pointer(root, path)
-        stages[pointer.name] = pointer
+    for stage in (*chain(*(part.values() for part in parts)), *(read_pointer(root, path) for path in pointers(root))):
+        if (other := stages.setdefault(stage.name, stage)) is not stage:
+            raise DataError(f"{stage.file}: has {stage.name}, as has {other.file}; restore the file with git")
     if shipped := stages.get(SHIPPED_POINTER):
         stages[SHIPPED_POINTER] = replace(shipped, deps=_origins(root, shipped, stages))
     return stages
@@ -141,6 +141,10 @@ def stages_in(text: str, name: str) -> dict[str, Locked]:
 
 def _stages(content: Any, name: str) -> dict[str, Locked]:
     stages = validated(LockFile, content, name).stages or {}
+    if empty := next((stage for stage, entry in stages.items() if not "".join(entry.cmd)), None):
+        raise DataError(
+            f"{name}: {empty}: has no command; restore the file with git"
+        )  # it would count as a ``.dvc`` file
     return {stage: locked_stage(stage, entry, name) for stage, entry in stages.items()}
 
 

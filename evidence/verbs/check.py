@@ -221,7 +221,7 @@ class _Checker:
         claims = [finding for stage in self._shown("workspace") for finding in self._stage(stage)]
         yield from claims
         yield from self._unsigned()
-        blamed = {finding.subject for finding in claims}
+        blamed = {finding.subject for finding in claims if finding.level == "error"}
         for stage in self.chosen.values():
             yield from self._against_producers(stage, blamed)
         if any(sources.RAW in stage.outs for stage in self.chosen.values()):

@@ -19,7 +19,7 @@ from evidence.dvc.stores import object_file
 from evidence.verbs.check import check
 from ground import progress
 from ground.hashing import digest_path, md5_of
-from ground.io import write_json
+from ground.io import DataError, write_json
 from tests.evidence.small import (
     DATA,
     MODEL,
@@ -156,6 +156,51 @@ def test_two_stages_that_differ_about_a_path_are_named_unless_an_edit_of_the_pat
     (small / MODEL / "weights.txt").write_text("0.7\n")
     assert text not in found(small), "the model was edited, which says enough"
     assert other in "".join(found(small))
+
+
+def test_a_stage_of_the_pretraining_pipeline_that_read_other_bytes_is_named_although_they_are_not_here(
+    small: Path,
+) -> None:
+    """The note that the outs are missing explains no difference between the entries of the lock."""
+    lock, path = small / "infra/pretraining/dvc.lock", PRETRAINED.replace("shipped", "texts")
+    content = yaml.safe_load(lock.read_text())
+    content["stages"]["texts"] = {"cmd": "python -m texts", "outs": [{"path": path, "md5": "1" * 32}]}
+    content["stages"]["world"]["deps"] = [{"path": path, "md5": "2" * 32}]
+    lock.write_text(yaml.safe_dump(content))
+    pipeline = yaml.safe_load(lock.with_suffix(".yaml").read_text())
+    pipeline["stages"]["texts"] = {"wdir": "../..", "cmd": "python -m texts", "outs": [path]}
+    pipeline["stages"]["world"]["deps"] = [path]
+    lock.with_suffix(".yaml").write_text(yaml.safe_dump(pipeline))
+    text = f"error: infra/pretraining/dvc.lock: world read {path} as {'2' * 32}, texts made {'1' * 32}"
+    assert text in found(small)
+
+
+def test_a_parameter_that_the_pipeline_no_longer_names_is_found(small: Path) -> None:
+    pipeline = yaml.safe_load((small / "dvc.yaml").read_text())
+    del pipeline["stages"]["train"]["params"]
+    (small / "dvc.yaml").write_text(yaml.safe_dump(pipeline))
+    assert found(small) == ["error: dvc.lock: train: params differ from dvc.yaml: rate (train)"]
+
+
+def test_a_stage_in_two_locks_is_refused_because_one_would_hide_the_other(small: Path) -> None:
+    content = yaml.safe_load((small / "dvc.lock").read_text())
+    other = small / "infra/pretraining/dvc.lock"
+    both = yaml.safe_load(other.read_text())
+    both["stages"]["train"] = content["stages"]["train"]
+    other.write_text(yaml.safe_dump(both))
+    edit_lock(small, "train", lambda stage: stage["outs"][0].update(md5="1" * 32 + ".dir"))
+    with pytest.raises(DataError, match=r"^infra/pretraining/dvc\.lock: has train, as has dvc\.lock; restore"):
+        check(None, small)
+
+
+@pytest.mark.parametrize("cmd", ["", [], [""]])
+def test_a_stage_of_a_lock_without_a_command_is_no_origin(small: Path, cmd: object) -> None:
+    (small / "planted.txt").write_text("planted\n")
+    content = yaml.safe_load((small / "dvc.lock").read_text())
+    content["stages"]["planted"] = {"cmd": cmd, "outs": [claim(small, "planted.txt")]}
+    (small / "dvc.lock").write_text(yaml.safe_dump(content))
+    with pytest.raises(DataError, match=r"^dvc\.lock: planted: has no command; restore"):
+        check(None, small)
 
 
 def test_data_that_differs_from_what_the_pretraining_pipeline_made_is_named(small: Path) -> None:
