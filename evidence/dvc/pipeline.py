@@ -69,7 +69,7 @@ def read_pipeline(root: Path = Path("."), file: Path = MAIN) -> dict[str, Stage]
     expander = _Expander(root, file, "vars" in content)
     bodies = content.get("stages") or {}
     try:
-        return {stage.name: stage for name, body in bodies.items() for stage in expander.stages(name, body)}
+        return {stage.name: stage for name, body in bodies.items() for stage in expander.stages(_text(name), body)}
     except (AttributeError, LookupError, TypeError) as error:
         raise DataError(f"{file}: a stage is not as DVC expects ({error!r}); `dvc status` names the place") from error
 

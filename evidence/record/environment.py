@@ -158,7 +158,7 @@ def git(*words: str, root: Path = Path(".")) -> str | None:
             capture_output=True,
             check=False,
         )
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # no git, or a name with a NUL
         return None
     # Bytes, because a text stream changes the ends of lines, which a patch must keep.
     return result.stdout.decode("utf-8", "surrogateescape") if result.returncode == 0 else None

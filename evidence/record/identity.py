@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from modulefinder import ModuleFinder
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from types import CodeType
 from typing import Any
 
@@ -28,7 +28,7 @@ LOCKS = SETTINGS.locks
 
 def is_code(path: str) -> bool:
     """True if a dependency in dvc.yaml is code or a lock file rather than data."""
-    return path == LOCKS or PurePosixPath(path).parts[0] in SETTINGS.code
+    return path == LOCKS or path.partition("/")[0] in SETTINGS.code
 
 
 @cache

@@ -128,7 +128,7 @@ def _worktree(root: Path, commit: str) -> Iterator[Path]:
         if git(*quiet, "worktree", "add", "--detach", "--quiet", str(folder), commit, root=root) is None:
             raise DataError(f"{commit[:12]}: git could not make a worktree of it; see `git worktree list`")
         try:
-            yield folder
+            yield folder / (git("rev-parse", "--show-prefix", root=root) or "").rstrip("\n")
         finally:
             git("worktree", "remove", "--force", str(folder), root=root)
 

@@ -62,17 +62,18 @@ def at(root: Path, revision: str | None) -> Iterator[Path]:
 
 
 def names_at(root: Path, revision: str) -> list[str]:
-    """The path of every file of a revision; raises ``DataError`` if there is no such revision."""
-    listing = git("ls-tree", "-r", "-z", "--name-only", "--full-tree", commit_of(root, revision), root=root)
+    """The path below ``root`` of every file of a revision; raises ``DataError`` if there is no such revision."""
+    listing = git("ls-tree", "-r", "-z", "--name-only", commit_of(root, revision), root=root)
     return [name for name in (listing or "").split("\0") if name]
 
 
 def read_at(root: Path, revision: str, names: Iterable[str]) -> dict[str, bytes]:
-    """The content of files at a revision, by path; those that it does not have are left out."""
-    commit, wanted = commit_of(root, revision), [name for name in names if "\n" not in name]  # one line each for git
+    """The content of files at a revision, by path below ``root``; those that it does not have are left out."""
+    commit = commit_of(root, revision)
+    wanted = [name for name in names if "\n" not in name and ".." not in Path(name).parts]  # one line each for git
     if not wanted:
         return {}
-    asked = "".join(f"{commit}:{name}\n" for name in wanted).encode("utf-8", "surrogateescape")
+    asked = "".join(f"{commit}:./{name}\n" for name in wanted).encode("utf-8", "surrogateescape")
     command = [*git_in(root.absolute()), "cat-file", "--batch"]
     answer = subprocess.run(command, input=asked, env=os.environ | GIT_ALONE, capture_output=True, check=True).stdout
     found, place = {}, 0

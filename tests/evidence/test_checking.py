@@ -175,6 +175,12 @@ def test_a_stage_of_the_pretraining_pipeline_that_read_other_bytes_is_named_alth
     assert text in found(small)
 
 
+@pytest.mark.parametrize("path", [".", "planted\0file"])
+def test_a_path_that_no_stage_can_read_is_a_finding_and_no_traceback(small: Path, path: str) -> None:
+    edit_lock(small, "train", lambda stage: stage["deps"].append({"path": path, "md5": "1" * 32}))
+    assert f"error: dvc.lock: train: deps differ from dvc.yaml: {path} (train)" in found(small)
+
+
 def test_a_parameter_that_the_pipeline_no_longer_names_is_found(small: Path) -> None:
     pipeline = yaml.safe_load((small / "dvc.yaml").read_text())
     del pipeline["stages"]["train"]["params"]

@@ -9,7 +9,8 @@ import pytest
 from evidence.dvc import history
 from evidence.dvc.pipeline import read_pipelines
 from evidence.record.reading import read_records
-from evidence.verbs.targets import Files, Target, at, commit_of, read_at, target_of
+from evidence.verbs.every_commit import check_all_commits
+from evidence.verbs.targets import Files, Target, at, commit_of, names_at, read_at, target_of
 from ground.io import DataError
 from tests.evidence.verbs.conftest import git
 
@@ -37,6 +38,19 @@ def test_files_are_read_in_one_go_and_missing_ones_left_out(twice: Path) -> None
     assert found.keys() == {"params.yaml", "dvc.yaml"}
     assert found["params.yaml"].decode() == "train: {rate: 0.25, note: 'Ünïcode <+>'}\n"
     assert read_at(twice, "HEAD", []) == {}
+
+
+def test_a_project_in_a_folder_of_a_repository_is_read_at_a_revision(small: Path) -> None:
+    git(small.parent, "init", "-q")
+    git(small.parent, "add", "project")
+    git(small.parent, "commit", "-qm", "first")
+    assert {"dvc.yaml", "params.yaml"} <= {*names_at(small, "HEAD")}
+    assert Files(small, "HEAD").read("params.yaml") == (small / "params.yaml").read_bytes()
+    (checked,) = check_all_commits(small)
+    assert (checked.stages, checked.attested) == (2, 2)
+    for outside in ("../params.yaml", "../../../../../../../../etc/hostname.absent"):
+        with pytest.raises(DataError, match="no such file"):
+            Files(small).read(outside)
 
 
 @pytest.mark.parametrize("revision", ["absent", "", "--all", "HEAD~99"])
