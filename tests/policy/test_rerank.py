@@ -29,7 +29,7 @@ class Rewards(PRM):
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
     ) -> list[list[StepScore]]:
         return [
-            [] if "long" in one.steps else [StepScore({}, int(step) / 10) for step in one.steps] for one in solutions
+            [] if "long" in one.steps else [StepScore({}, float(step) / 10) for step in one.steps] for one in solutions
         ]
 
     def rounds(self) -> RoundScorer:
@@ -78,6 +78,9 @@ def test_candidates_without_answer_or_scores(tmp_path: Path) -> None:
         Rewards(), read_candidates(read_given(write(tmp_path, {"problem": "P", "solutions": [["long"], [], ["2"]]})))
     )
     assert row["rewards"] == [None, None, [0.2]], "an empty list would pass for rewards"
+    given = {"problem": "P", "solutions": [["nan"], ["2"]]}
+    (row,) = reranked(Rewards(), read_candidates(read_given(write(tmp_path, given))))
+    assert row["rewards"] == [[0.0], [0.2]], "no JSON holds a NaN"
 
 
 @pytest.mark.parametrize(
@@ -89,6 +92,7 @@ def test_candidates_without_answer_or_scores(tmp_path: Path) -> None:
         {"problem": "P", "solutions": [[1]]},
         {"problem": 1, "solutions": ["a"]},
         {"problem": "P", "solutions": ["a"], "answers": []},
+        {"problem": "P", "solutions": ["a"], "answers": [True]},
     ],
 )
 def test_bad_rows_are_named(tmp_path: Path, row: Any) -> None:
