@@ -211,21 +211,27 @@ def _own() -> dict[str, bytes]:
 
 
 def _read(files: Iterable[Path]) -> dict[str, bytes]:
-    keys = {}
-    for file in files:
-        try:
-            pem = file.read_bytes()
-        except OSError as error:
-            raise DataError(f"{file}: cannot be read ({error.strerror}); name a public key in PEM") from error
-        if not pem.startswith(b"-----BEGIN PUBLIC KEY-----"):
-            raise DataError(f"{file}: is not a public key in PEM; name a file that begins with BEGIN PUBLIC KEY")
-        keys[key_id(pem)] = pem
-    return keys
+    return {key_id(pem): pem for pem in map(_public_key, files)}
+
+
+def _public_key(file: Path) -> bytes:
+    """The public key in a file as the owner of the key writes it: the sha256 of this text names the key."""
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives import serialization as form
+
+    try:
+        key: Any = form.load_pem_public_key(file.read_bytes())
+        return public_pem(key)
+    except OSError as error:
+        raise DataError(f"{file}: cannot be read ({error.strerror}); name a public key in PEM") from error
+    except (ValueError, UnsupportedAlgorithm) as error:
+        message = "is not a public key in PEM; name a file that begins with BEGIN PUBLIC KEY"
+        raise DataError(f"{file}: {message}") from error
 
 
 def why_trusted(workspace: Workspace, keys: Keys, files: Iterable[Path] = ()) -> dict[str, str]:
     """Who each trusted key belongs to, and since when it is trusted: by ``files``, the list, a commit, or as own."""
-    found = {key_id(file.read_bytes()): f"{file.stem} (--key {file})" for file in files}
+    found = {key_id(_public_key(file)): f"{file.stem} (--key {file})" for file in files}
     for key, each in keys.listed.items():
         found[key] = f"{each.name} ({LIST.as_posix()}, since {each.start.isoformat()})"
     for path, name in _trusted_files(workspace):

@@ -260,8 +260,8 @@ def test_records_without_a_schema_do_not_excuse_a_missing_ledger(project: Path) 
 def test_records_of_another_key_are_attested_when_it_is_named(
     project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    public = tmp_path / "runner.pem"
-    public.write_bytes(public_pem(own_key().public_key()))
+    public, own = tmp_path / "runner.pem", own_key().public_key()
+    public.write_bytes(public_pem(own))
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "reader.pem"))
     result = command(project, monkeypatch)
     assert (result.exit_code, result.output.splitlines()[-1].partition(" ")[0]) == (3, "UNSIGNED:")
@@ -269,6 +269,12 @@ def test_records_of_another_key_are_attested_when_it_is_named(
     report = check(None, project, strict=True, keys=[public])
     assert report.findings == []
     assert report.summary().startswith(f"SOUND: 3 of 3 stages attested by runner (--key {public}); ")
+    public.write_bytes(public.read_bytes().replace(b"\n", b"\r\n"))
+    assert check(None, project, strict=True, keys=[public]).verdict == "SOUND", "as a mail program may leave the file"
+    public.write_bytes(b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n")
+    with pytest.raises(DataError, match=r"runner\.pem: is not a public key in PEM"):
+        check(None, project, keys=[public])
+    public.write_bytes(public_pem(own))
     key = project / TRUSTED / "runner.pem"
     key.parent.mkdir(parents=True)
     key.write_bytes(public.read_bytes())
