@@ -19,6 +19,8 @@ from ground.show import counted, table
 from pathfinder.data.exclusions import EXCLUSIONS, Exclusion, read_exclusions
 
 BUILD, TRAIN = "build", "artifacts/train"
+_WHOLE = ("licence", "rater", "source")
+"""The selectors that exclude whole lines, also those that are added later."""
 _TREES = ("artifacts/steps/trajectories.parquet", "artifacts/steps/steps.parquet")
 
 
@@ -58,7 +60,7 @@ def _exclusions(selection: Selection, root: Path, reason: str) -> Iterator[Exclu
         folders = index_table(root, "lines").filter(licence=selection.value).select("folder").unique().collect()
         for folder in sorted(folders["folder"]):
             yield Exclusion(source=folder, reason=reason, id=name)
-    elif selection.kind in ("rater", "source"):
+    elif selection.kind in _WHOLE:
         yield Exclusion.model_validate({selection.kind: selection.value, "reason": reason, "id": name})
     elif selection.lines is not None and selection.steps is not None:
         contents = dict(selection.lines.select("id", "content").iter_rows())
@@ -103,20 +105,19 @@ def _seconds(root: Path, stage: str) -> float | None:
 
 
 def _in_prefixes(selection: Selection, root: Path) -> int:
-    """The number of later records of the line whose prefix contains the step of a single forgotten record."""
-    trajectories, steps = (root / name for name in _TREES)
-    if selection.kind != "record" or not trajectories.exists() or not steps.exists():
+    """The number of other records whose prefix contains a selected step; 0 if whole lines are selected."""
+    lines, steps, tables = selection.lines, selection.steps, [root / name for name in _TREES]
+    if lines is None or steps is None or selection.kind in _WHOLE or not all(path.exists() for path in tables):
         return 0
-    step = pl.scan_parquet(steps).filter(id=selection.text).collect()
-    if step.is_empty():
+    if selection.text in {*lines["id"], *lines["content"]}:
         return 0
-    row = step.row(0, named=True)
-    trunk = pl.scan_parquet(trajectories).filter(trajectory_id=row["trajectory_id"]).select("steps").collect()
-    followed = trunk["steps"].explode().to_list()[row["step_index"] : row["step_index"] + 1]
-    if followed != [row["step"]]:
-        return 0
-    later = pl.scan_parquet(steps).filter(trajectory_id=row["trajectory_id"])
-    return later.filter(pl.col("step_index") > row["step_index"]).collect().height
+    trunks, rows = (pl.scan_parquet(p).filter(pl.col("trajectory_id").is_in(lines["id"].implode())) for p in tables)
+    all_rows = rows.join(trunks.select("trajectory_id", "steps"), on="trajectory_id").collect()
+    is_selected = pl.col("id").is_in(steps["id"].implode())
+    is_followed = pl.col("steps").list.get(pl.col("step_index"), null_on_oob=True) == pl.col("step")
+    first = all_rows.filter(is_selected & is_followed).group_by("trajectory_id").agg(first=pl.col("step_index").min())
+    others = all_rows.filter(~is_selected).join(first, on="trajectory_id")
+    return others.filter(pl.col("step_index") > pl.col("first")).height
 
 
 def as_lines(found: Mapping[str, Any]) -> Iterator[str]:

@@ -112,7 +112,7 @@ def _has(name: str, value: str, root: Path) -> pl.Expr:
     if name == "fate":
         return schema.fate() == value
     if name == "retried":
-        if not value.isdecimal() or value == "0":
+        if not re.fullmatch(r"[1-9]\d{0,8}", value):
             raise DataError(f"retried:{value[:80]}: expected a number of further answers from 1, such as retried:1")
         return pl.col("answers").list.len() > int(value)
     if name == "run":

@@ -77,7 +77,11 @@ def test_forgetting_one_step_says_that_later_prefixes_keep_its_text(project: Pat
     row = index("steps").filter(rating=1, position=0, line=4).row(0, named=True)
     found = forget([row["id"]], project, dry_run=True)
     assert found["still_in_prefixes"] == 1
-    assert forget([row["line_id"]], project, dry_run=True)["still_in_prefixes"] == 0
+    content = index("lines").filter(id=row["line_id"])["content"][0]
+    assert forget([f"{content}-0-{row['completion']}"], project, dry_run=True)["still_in_prefixes"] == 1
+    assert forget(["rating:1"], project, dry_run=True)["still_in_prefixes"] > 0
+    for whole in (row["line_id"], content, "source:prm800k"):
+        assert forget([whole], project, dry_run=True)["still_in_prefixes"] == 0
     alternative = index("steps").filter(rating=-1, position=0, line=4).row(0, named=True)
     assert forget([alternative["id"]], project, dry_run=True)["still_in_prefixes"] == 0
 
