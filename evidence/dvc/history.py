@@ -142,9 +142,8 @@ def stages_in(text: str, name: str) -> dict[str, Locked]:
 def _stages(content: Any, name: str) -> dict[str, Locked]:
     stages = validated(LockFile, content, name).stages or {}
     if empty := next((stage for stage, entry in stages.items() if not "".join(entry.cmd)), None):
-        raise DataError(
-            f"{name}: {empty}: has no command; restore the file with git"
-        )  # it would count as a ``.dvc`` file
+        # it would count as a ``.dvc`` file
+        raise DataError(f"{name}: {empty}: has no command; restore the file with git")
     return {stage: locked_stage(stage, entry, name) for stage, entry in stages.items()}
 
 
