@@ -10,9 +10,9 @@ import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, Field, model_validator
 
 from evidence.audit.findings import Finding
 from evidence.audit.workspace import Workspace
@@ -71,10 +71,18 @@ class Listed(Form):
 
 
 class KeyList(Form):
-    """The signed list: each version has the next number, from 1."""
+    """The signed list: each version has the next number, from 1. A key has one entry."""
 
     number: Count
     keys: list[Listed]
+
+    @model_validator(mode="after")
+    def _has_each_key_once(self) -> Self:
+        first: dict[str, Listed] = {}
+        for each in self.keys:
+            if (other := first.setdefault(key_id(each.pem.encode()), each)) is not each:
+                raise ValueError(f"{other.name} and {each.name} are the same key; change its one entry")
+        return self
 
 
 class RefusedKeyError(DataError):

@@ -196,6 +196,14 @@ def test_only_a_root_signs_a_list(team: Team) -> None:
         team.report()
 
 
+def test_a_second_entry_of_a_key_cannot_undo_its_revocation(team: Team) -> None:
+    revoke(team)
+    runner = team.folder / "runner.pem"
+    team.as_user("root")
+    with pytest.raises(DataError, match=r"keys\.json: .*runner and again are the same key; change its one entry"):
+        change_list(team.root, "again", runner, {})
+
+
 def test_a_key_of_the_list_cannot_sign_it(team: Team) -> None:
     with pytest.raises(DataError, match="would list the key that signs it"):
         team.lists("root")
