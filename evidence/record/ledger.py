@@ -80,7 +80,8 @@ def enter(stage: str, record: str, make: Callable[[str], Mapping[str, str]], roo
         handle.truncate(content.rfind(b"\n") + 1)
         lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
         _name_files(root, lines)
-        if (root / RECORDS / stage / f"{record}.json").exists():  # entered before, perhaps by a run that was killed
+        is_entered = any(record.encode() in line for line in lines)  # perhaps by a run that was killed
+        if is_entered and (root / RECORDS / stage / f"{record}.json").exists():
             return
         files = make(head_of(lines))
         for ending, text in files.items():
