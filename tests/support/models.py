@@ -122,9 +122,9 @@ def random_decoder(model_type: str, tokenizer: PreTrainedTokenizerFast, **more: 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         made = build(AutoConfig.for_model(model_type, **shape | settings | more))
-    for name, parameter in made.named_parameters():
-        if name.endswith("bias"):
-            torch.nn.init.normal_(parameter, std=0.2)
+        for name, parameter in made.named_parameters():
+            if name.endswith("bias"):
+                torch.nn.init.normal_(parameter, std=0.2)
     return made.eval()
 
 
