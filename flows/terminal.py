@@ -20,7 +20,7 @@ from rich.text import Text
 
 from evidence.dvc.pipeline import leaves
 from ground.text import printable
-from pathfinder.pages.page import as_markdown_text, markdown_table
+from pathfinder.pages.page import as_markdown_cell, as_markdown_text, markdown_table
 
 _COLOURS = ("cyan", "magenta", "blue", "yellow", "green", "bright_cyan", "bright_magenta", "bright_blue")
 _STATES = {"failed": "red", "not started": "yellow", "ran": "green", "restored": "cyan"}
@@ -213,5 +213,5 @@ def metrics_table(path: Path) -> str:
     with contextlib.suppress(OSError, ValueError):
         for name, value in leaves(json.loads(path.read_text())):
             text = f"{value:.6g}" if isinstance(value, float) else str(value)
-            rows.append([as_markdown_text(name), as_markdown_text(text)])
+            rows.append([as_markdown_cell(name), as_markdown_cell(text)])
     return f"**{as_markdown_text(path.name)}**\n\n{markdown_table(('metric', 'value'), rows)}"

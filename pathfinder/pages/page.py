@@ -245,8 +245,8 @@ def _markdown(block: Block) -> str:
         case Text():
             return f"> **{as_markdown_text(block.text)}**" if block.is_notice else as_markdown_text(block.text)
         case Table():
-            rows = [[as_markdown_text(cell) for cell in row] for row in block.rows]
-            table = markdown_table([as_markdown_text(header) for header in block.headers], rows, block.numeric)
+            rows = [[as_markdown_cell(cell) for cell in row] for row in block.rows]
+            table = markdown_table([as_markdown_cell(header) for header in block.headers], rows, block.numeric)
             origin = f"\n\nSource: {', '.join(map(as_markdown_text, block.files))}" if block.files else ""
             return f"**{as_markdown_text(block.caption)}**\n\n{table}{origin}"
         case Figure():
@@ -257,7 +257,7 @@ def _markdown(block: Block) -> str:
             return " · ".join(as_markdown_text(text) for text, _ in block.items)
         case Picture():
             steps = [(row.text, *map(shown, row.figures), ", ".join(row.badges)) for row in block.rows]
-            cells = [[as_markdown_text(cell) for cell in step] for step in steps]
+            cells = [[as_markdown_cell(cell) for cell in step] for step in steps]
             numeric = frozenset(range(1, 1 + len(block.columns)))
             table = markdown_table(("step", *block.columns, "errors"), cells, numeric)
             return f"{as_markdown_text(block.problem)}\n\n{table}"
@@ -269,4 +269,9 @@ def _markdown(block: Block) -> str:
 
 def as_markdown_text(text: str) -> str:
     """Text that Markdown shows as it is, in one line: no character of it is markup or HTML."""
-    return _MARKDOWN_LIST.sub(r"\1\\", _MARKDOWN.sub(r"\\", " ".join(visible(text).split())))
+    return _MARKDOWN_LIST.sub(r"\1\\", as_markdown_cell(text))
+
+
+def as_markdown_cell(text: str) -> str:
+    """The same for text inside a line, such as a cell of a table, where no list begins."""
+    return _MARKDOWN.sub(r"\\", " ".join(visible(text).split()))

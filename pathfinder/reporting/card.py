@@ -15,7 +15,7 @@ from pathfinder.core.labels import FOLDERS
 from pathfinder.core.readings import DEFINITION
 from pathfinder.core.runs import Run
 from pathfinder.pages.origins import origin_of
-from pathfinder.pages.page import as_markdown_text, markdown_table
+from pathfinder.pages.page import as_markdown_cell, as_markdown_text, markdown_table
 from pathfinder.reporting.names import MISSING, PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark, name_of
 from pathfinder.reporting.results import Results
 from pathfinder.training import card
@@ -96,7 +96,7 @@ def _rows(records: Mapping[str, int], inputs: Manifest) -> Iterator[tuple[str, .
     for name, count in records.items():
         source = inputs.get(name, {})
         told = (str(source.get(key) or "–") for key in ("location", "revision", "licence"))
-        yield tuple(map(as_markdown_text, (name, f"{count:,}", *told)))
+        yield tuple(map(as_markdown_cell, (name, f"{count:,}", *told)))
 
 
 def _results(figures: Sequence[Figure], is_toy: bool) -> list[tuple[str, ...]]:
@@ -104,7 +104,7 @@ def _results(figures: Sequence[Figure], is_toy: bool) -> list[tuple[str, ...]]:
         (_dataset(figure, is_toy), figure.part or "all", figure.name, figure.rule, f"{figure.value:.1f}", figure.place)
         for figure in figures
     ]
-    return [tuple(map(as_markdown_text, row)) for row in rows]
+    return [tuple(map(as_markdown_cell, row)) for row in rows]
 
 
 def _licences(inputs: Manifest) -> str:

@@ -23,6 +23,7 @@ from pathfinder.pages.page import (
     Section,
     Table,
     Text,
+    as_markdown_cell,
     as_markdown_text,
     files_of,
     to_html,
@@ -73,6 +74,7 @@ def test_no_text_becomes_a_tag_or_an_attribute(text: str) -> None:
 def test_no_text_is_markup_in_markdown() -> None:
     texts = {"&lt;b> R&D": r"\&lt;b\> R\&D", "- a - b": r"\- a - b", "12. a": r"12\. a", "---": r"\---", "+1.5": "+1.5"}
     assert {text: as_markdown_text(text) for text in texts} == texts
+    assert as_markdown_cell("- <b>") == r"- \<b\>", "no list begins in a cell"
 
 
 def test_every_block_has_its_markup() -> None:
