@@ -64,7 +64,7 @@ def following(model: type[Part], content: bytes, name: str, number: int, previou
 
 
 def enter(stage: str, record: str, make: Callable[[str], Mapping[str, str]], root: Path = Path(".")) -> None:
-    """Add a record, named by its sha256, unless it is here; stages that end at once wait for one another.
+    """Add a record under its sha256, unless the ledger has it. Stages that end at the same time wait for one another.
 
     ``make`` gives the files of the record to write, text by ending, for the head of the ledger: the sha256 of its last
     line, or of nothing. The signed statement names the head. A last line that a full disk or a loss of power cut off is

@@ -71,7 +71,7 @@ class Answer:
     verdict: Verdict
     """At the last look: seeds after it change no verdict before the next one."""
     needed: int
-    """See ``seeds_needed``; the level is that of the smallest p by Holm's method."""
+    """The result of ``seeds_needed`` at the level that Holm's method demands of the smallest p."""
 
 
 def read_cells(folder: Path) -> dict[Cell, Figures]:

@@ -58,7 +58,7 @@ def records_needed(curve: Mapping[int, float], figure: float) -> float:
 def curve_rows(cells: Cells, sizes: Sequence[int]) -> tuple[list[tuple[str, ...]], list[str]]:
     """Rows with ``CURVES``, mean and standard deviation by definition; and for each base model the answer to H5.
 
-    ``sizes`` are those of the plan, ascending. Only seeds with all of them count.
+    ``sizes`` are the plan's numbers of records, in ascending order. Only seeds that have every size count.
     """
     rows, said = list[tuple[str, ...]](), list[str]()
     for base in sorted({cell.base for cell in cells}):
