@@ -41,6 +41,7 @@ _NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
 _GIT_OFF = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "log.showSignature=false")
 GIT_ALONE = {"GIT_GRAFT_FILE": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": ""}
 """No grafts, which give a commit other parents; no writing to the index; no fetching of objects that are missing."""
+_PROCESSOR = "/proc/cpuinfo"
 _PODMAN = Path("/run/.containerenv")
 _LARGEST_DIGESTED = 64 << 20
 _MOST_CHANGES = 500
@@ -63,8 +64,8 @@ def describe_environment() -> dict[str, Any]:
         "implementation": platform.python_implementation(),
         "system": f"{platform.system()} {platform.release()}",
         "machine": platform.machine(),
-        "cpu": _cpu("model name"),
-        "cpu_flags": " ".join(sorted((_cpu("flags") or "").split())) or None,
+        "cpu": _stated(_PROCESSOR, "model name"),
+        "cpu_flags": " ".join(sorted((_stated(_PROCESSOR, "flags") or "").split())) or None,
         "cpus": os.cpu_count(),
         "cpus_usable": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "torch": _torch(),
@@ -122,12 +123,9 @@ def peak_rss_bytes() -> int:
 
 def describe_commit(paths: Sequence[str]) -> dict[str, Any]:
     """The commit checked out, and the ``paths`` that differ from it; ``None`` for what git does not know."""
-    commit = git("rev-parse", "HEAD")
-    found = changed_files(*paths) if commit is not None else None
-    if commit is None or found is None:
-        return {"commit": commit and commit.strip(), "dirty": None, "changed": None}
-    changed = sorted(map(_printable, found))
-    return {"commit": commit.strip(), "dirty": bool(changed), "changed": changed}
+    commit, found = revision("HEAD"), changed_files(*paths)
+    changed = None if commit is None or found is None else sorted(map(_printable, found))
+    return {"commit": commit, "dirty": None if changed is None else bool(changed), "changed": changed}
 
 
 def describe_tree() -> dict[str, Any]:
@@ -136,13 +134,17 @@ def describe_tree() -> dict[str, Any]:
     ``changed`` maps a path to its sha256, or to ``None`` if the file is deleted or larger than 64 MiB. After 500 files
     only their number is given, in ``more``. A value that git does not know is ``None``.
     """
-    commit, tree = git("rev-parse", "HEAD"), git("rev-parse", "HEAD^{tree}")
-    found = changed_files() if commit is not None else None
+    commit, tree, found = revision("HEAD"), revision("HEAD^{tree}"), changed_files()
     if commit is None or tree is None or found is None:
-        return {"commit": commit and commit.strip(), "tree": tree and tree.strip(), "changed": None, "more": None}
-    paths = sorted(found)
-    changed = {_printable(path): _sha256(Path(path)) for path in paths[:_MOST_CHANGES]}
-    return {"commit": commit.strip(), "tree": tree.strip(), "changed": changed, "more": len(paths) - len(changed)}
+        return {"commit": commit, "tree": tree, "changed": None, "more": None}
+    changed = {_printable(path): _sha256(Path(path)) for path in sorted(found)[:_MOST_CHANGES]}
+    return {"commit": commit, "tree": tree, "changed": changed, "more": len(found) - len(changed)}
+
+
+def revision(name: str, root: Path = Path(".")) -> str | None:
+    """The digest of what git calls ``name``, such as HEAD; ``None`` if there is no such thing."""
+    found = git("rev-parse", name, root=root)
+    return found and found.strip()
 
 
 def git(*words: str, root: Path = Path(".")) -> str | None:
@@ -222,16 +224,12 @@ def _value(text: str) -> str:
     return f"sha256 {text_digest(text)}" if "/" in text or "@" in text else text
 
 
-def _cpu(key: str) -> str | None:
-    lines = _lines("/proc/cpuinfo")
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), None)
-
-
-def _lines(path: str) -> list[str]:
-    """The lines of a file; none if the system does not have it."""
+def _stated(path: str, key: str = "") -> str | None:
+    """What the first line that begins with ``key`` says after its colon; ``None`` if the system has no such file."""
     with suppress(OSError):
-        return Path(path).read_text(encoding="utf-8").splitlines()
-    return []
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), None)
+    return None
 
 
 def _torch() -> dict[str, Any] | None:
@@ -255,8 +253,7 @@ def _cuda() -> dict[str, Any] | None:
     if torch is None or not torch.cuda.is_available():
         return None
     devices = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    drivers = [line.partition(":")[2].strip() for line in _lines("/proc/driver/nvidia/version")[:1]]
-    return {"version": torch.version.cuda, "driver": next(iter(drivers), None), "devices": devices}
+    return {"version": torch.version.cuda, "driver": _stated("/proc/driver/nvidia/version"), "devices": devices}
 
 
 def may_be_sound(name: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Any
 from evidence.audit.records import record_of, statement_digest
 from evidence.dvc.history import MAIN_LOCK, read_lock
 from evidence.dvc.stores import FOLDER
-from evidence.record.environment import git
+from evidence.record.environment import git, revision
 from evidence.record.ledger import SIGNED
 from evidence.record.model_signature import MODEL_SIGNATURE
 from evidence.record.signing import key_id, own_public_keys
@@ -109,7 +109,7 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
             for file in (record.path, *(record.path.with_suffix(ending) for ending in (SIGNED, MODEL_SIGNATURE))):
                 if file.is_file():
                     evidence[f"records/{name}/{file.name}"] = file.read_bytes()
-    commit, tree = git("rev-parse", "HEAD", root=root), git("rev-parse", "HEAD^{tree}", root=root)
+    commit = revision("HEAD", root)
     changes = git("diff", "--binary", "HEAD", root=root)
     if commit and changes is None:
         raise DataError(f"{root}: `git diff HEAD` fails, so uncommitted changes are unknown; correct what it names")
@@ -128,8 +128,8 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
         "outs": outs,
         "records": records,
         "statements": statements,
-        "commit": commit.strip() if commit else None,
-        "tree": tree.strip() if tree else None,
+        "commit": commit,
+        "tree": revision("HEAD^{tree}", root),
         "branch": branch.strip() if branch else None,
         "profile": read_yaml(params).get("profile") if (params := root / "params.yaml").exists() else None,
         "patch": sha256_of(patch) if patch else None,
