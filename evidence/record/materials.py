@@ -19,7 +19,6 @@ from functools import cache
 from importlib.machinery import SourcelessFileLoader
 from importlib.util import cache_from_source
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Self
 
 from evidence.record.identity import compiled_code
@@ -134,8 +133,9 @@ def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
 def foreign_modules() -> dict[str, Path]:
     """The file of every loaded module that does not come from the environment, by the module's name."""
     found = {}
-    for name, file in sorted((name, file) for name, module in [*sys.modules.items()] if (file := _file_of(module))):
-        if is_foreign(file) and file.is_file():
+    for name, module in sorted(sys.modules.copy().items()):
+        named = getattr(module, "__file__", None)  # none of a built-in module; some invent a relative name
+        if isinstance(named, str) and os.path.isabs(named) and is_foreign(file := Path(named)) and file.is_file():
             found[name] = _resolved(file.parent) / file.name
     return found
 
@@ -154,7 +154,7 @@ def unlisted_modules(code: Iterable[str], root: Path = Path(".")) -> dict[str, s
     root = root.resolve()
     listed = {root / path for path in code}
     run = {name: _compiled(path) if path in listed else path for name, path in foreign_modules().items()}
-    return {_labelled(name, path, root): sha256_file(path) for name, path in run.items() if path is not None}
+    return {labelled(name, path, root): sha256_file(path) for name, path in run.items() if path is not None}
 
 
 def _compiled(source: Path) -> Path | None:
@@ -171,7 +171,8 @@ def _compiled(source: Path) -> Path | None:
     return compiled if was_run and not same else None
 
 
-def _labelled(name: str, path: Path, root: Path) -> str:
+def labelled(name: str, path: Path, root: Path) -> str:
+    """The name of a module, and its path if that is inside the project."""
     return f"{name} ({path.relative_to(root).as_posix()})" if path.is_relative_to(root) else name
 
 
@@ -209,12 +210,6 @@ def pinned_files(text: str) -> dict[tuple[str, str], list[str]]:
         (re.sub(r"[-_.]+", "-", pin["name"]).lower(), pin["version"]): _HASH.findall(text, pin.end(), end)
         for pin, end in zip(pins, ends, strict=True)
     }
-
-
-def _file_of(module: ModuleType) -> Path | None:
-    """The file that a module names; ``None`` for built-in modules and those with an invented, relative name."""
-    file = getattr(module, "__file__", None)
-    return Path(file) if isinstance(file, str) and os.path.isabs(file) else None
 
 
 @cache

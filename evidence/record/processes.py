@@ -18,7 +18,7 @@ from types import CodeType
 from typing import IO, Any
 
 from evidence.record.environment import installed_packages
-from evidence.record.materials import Journals, foreign_modules, is_foreign, unlocked_packages
+from evidence.record.materials import Journals, foreign_modules, is_foreign, labelled, unlocked_packages
 from evidence.settings import PREFIX
 from ground.io import sha256_file
 from ground.recording import REPORTER
@@ -47,12 +47,10 @@ def add_reports(folder: Path, record: dict[str, Any], journals: Journals, locks:
     root, counts, own = Path.cwd(), Counter[str](), set(record["unlisted_modules"])
     for process, line in _lines(folder):
         if "module" in line:
-            path, digest = Path(line["path"]), line["sha256"]
-            inside = path.relative_to(root).as_posix() if path.is_relative_to(root) else None
-            listed = record["code"].get(inside, {}).get("sha256") if inside else None
-            label = f"{line['module']} ({inside})" if inside else line["module"]
-            if listed != digest and label not in own:
-                record["unlisted_modules"][f"{label} in {process}"] = digest
+            label, path = labelled(line["module"], Path(line["path"]), root), os.path.relpath(line["path"], root)
+            listed = record["code"].get(path, {}).get("sha256")
+            if listed != line["sha256"] and label not in own:
+                record["unlisted_modules"][f"{label} in {process}"] = line["sha256"]
         elif "packages" in line:
             counts[process] += 1
             for name, versions in unlocked_packages(line["packages"], locks).items():
@@ -77,21 +75,16 @@ def report_as(name: str) -> None:
     """
     global _reporter
     folder = os.environ.get(REPORTS)
-    if folder is None or _reporter is not None or not Path(folder).is_dir():
-        return
-    _reporter = _Reporter(Path(folder) / f"{name}-{os.getpid()}.jsonl")
-    _reporter.start()
+    if folder is not None and _reporter is None and Path(folder).is_dir():
+        _reporter = _Reporter(Path(folder) / f"{name}-{os.getpid()}.jsonl")
 
 
 class _Reporter:
-    """Writes what this process uses."""
+    """Reports the process, the modules that it has loaded, and from now on each further one and each journal."""
 
     def __init__(self, path: Path) -> None:
         self._file: IO[str] = path.open("a", encoding="utf-8", buffering=1)
         self._known: set[Path] = set()
-
-    def start(self) -> None:
-        """Report the process, the modules that it has loaded, and from now on each further one."""
         self._write({"packages": installed_packages()})
         for name, path in foreign_modules().items():
             self._module(name, path)
