@@ -51,12 +51,11 @@ class Expected:
 
 def recorded_files(records: Iterable[Record]) -> dict[str, tuple[int, str]]:
     """Size and sha256 by md5 of every file that a record names."""
-    files = (
-        file
-        for entry in _entries(records)
-        for file in ([entry] if entry.get("files") is None else entry["files"].values())
-    )
-    return {file["md5"]: (file["size"], file["sha256"]) for file in files}
+    found = {}
+    for entry in _entries(records):
+        for file in [entry] if entry.get("files") is None else entry["files"].values():
+            found[file["md5"]] = file["size"], file["sha256"]
+    return found
 
 
 def recorded_listings(records: Iterable[Record]) -> dict[str, dict[str, str]]:
@@ -143,9 +142,10 @@ class FarObjects:
         return found
 
     def _read(self, suspects: list[tuple[Expected, Listed]]) -> Iterator[Finding]:
-        """Read objects and compare their bytes; good ones are remembered until all have been read."""
-        done = _Verified(self.root / VERIFIED / f"{self.name}.jsonl") if self.full else None
-        left = [pair for pair in suspects if done is None or not done.has(pair[1])]
+        """Read objects and compare their bytes; ``VERIFIED`` has the good ones until all have been read."""
+        verified = self.root / VERIFIED / f"{self.name}.jsonl"  # a line that was cut is of no object
+        known = set(verified.read_text(encoding="utf-8").splitlines()) if self.full and verified.exists() else set()
+        left = [pair for pair in suspects if _line(pair[1]) not in known]
         work = iter(left)
         with ThreadPoolExecutor(READERS // 2) as pool, Progress(f"remote {self.name}", len(suspects), "objects") as bar:
             bar.resume(len(suspects) - len(left))
@@ -154,10 +154,12 @@ class FarObjects:
                     bar.advance()
                     if finding is not None:
                         yield finding
-                    elif done is not None:
-                        done.add(item)
-        if done is not None:
-            done.forget()
+                    elif self.full:
+                        verified.parent.mkdir(parents=True, exist_ok=True)
+                        with verified.open("a", encoding="utf-8") as handle:
+                            handle.write(f"{_line(item)}\n")
+        if self.full:
+            verified.unlink(missing_ok=True)
 
     def _compare(self, expected: Expected, item: Listed) -> Finding | None:
         found = digest_chunks(self.store.chunks(item.key))
@@ -182,27 +184,6 @@ class FarObjects:
         return Finding(f"remote {self.name} {object_key(expected.md5)}", message, cause="object")
 
 
-class _Verified:
-    """The objects that this pass has verified, one line each, until the pass is over; a cut line is of no object."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._known = set(path.read_text(encoding="utf-8").splitlines()) if path.exists() else set[str]()
-        path.parent.mkdir(parents=True, exist_ok=True)
-
-    def has(self, item: Listed) -> bool:
-        """Return True for an object that was verified and has not been written since."""
-        return _line(item) in self._known
-
-    def add(self, item: Listed) -> None:
-        """Remember a verified object."""
-        with self._path.open("a", encoding="utf-8") as handle:
-            handle.write(f"{_line(item)}\n")
-
-    def forget(self) -> None:
-        """The pass is over: the next one reads everything again."""
-        self._path.unlink(missing_ok=True)
-
-
 def _line(item: Listed) -> str:
+    """An object in ``VERIFIED``; the stamp changes when it is written again."""
     return json.dumps([item.key, item.size, item.stamp])
