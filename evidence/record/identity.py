@@ -105,9 +105,15 @@ def imported_names(path: Path, root: Path = Path(".")) -> tuple[str, ...]:
     Raises ``DataError`` if the file cannot be parsed.
     """
     try:
-        return _names(path.read_bytes(), path.relative_to(root).parent.parts)
+        imports = _parsed(path.read_bytes())[1]
     except SyntaxError as error:
         raise DataError(f"{path}: line {error.lineno} cannot be parsed ({error.msg}); fix the syntax error") from error
+    package, names = path.relative_to(root).parent.parts, list[str]()
+    for *level, parts, module in imports:
+        above = package[: len(package) - level[0] + 1] if level else ()
+        base = ".".join([*above, *([module] if module else [])])
+        names += [base, *(f"{base}.{part}" for part in parts or ())]
+    return tuple(names)
 
 
 def compiled_code(source: bytes) -> CodeType:
@@ -120,15 +126,6 @@ def _parsed(source: bytes) -> tuple[CodeType, list[tuple[Any, ...]]]:
         code = compile(source, "<source>", "exec", dont_inherit=True)
         PARSED[source] = code, [*_imports(code)]
     return PARSED[source]
-
-
-def _names(source: bytes, package: tuple[str, ...]) -> tuple[str, ...]:
-    names: list[str] = []
-    for *level, parts, module in _parsed(source)[1]:
-        above = package[: len(package) - level[0] + 1] if level else ()
-        base = ".".join([*above, *([module] if module else [])])
-        names += [base, *(f"{base}.{part}" for part in parts or ())]
-    return tuple(names)
 
 
 def _imports(code: CodeType) -> Iterator[tuple[Any, ...]]:

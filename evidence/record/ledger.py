@@ -86,8 +86,10 @@ def enter(stage: str, record: str, make: Callable[[str], Mapping[str, str]], roo
         files = make(head_of(lines))
         for ending, text in files.items():
             write_text(root / RECORDS / stage / f"{record}{ending}{_NEW}", text)
-        signed = files.get(SIGNED)
-        lines.append(_line(lines, stage, record, head_of([signed.encode()]) if signed is not None else None))
+        statement = sha256_of(files[SIGNED].encode()) if SIGNED in files else None
+        entry = {"number": len(lines) + 1, "stage": stage, "record": record, "statement": statement}
+        entry["previous"] = head_of(lines) if lines else None
+        lines.append(json.dumps(entry, sort_keys=True).encode() + b"\n")
         handle.write(lines[-1])
         handle.flush()
         os.fsync(handle.fileno())
@@ -112,12 +114,6 @@ def enter_received(stage: str, record: str, files: Mapping[str, str], root: Path
 def head_of(lines: Sequence[bytes]) -> str:
     """The sha256 of the last line, or of nothing."""
     return sha256_of(lines[-1] if lines else b"")
-
-
-def _line(lines: Sequence[bytes], stage: str, record: str, statement: str | None) -> bytes:
-    entry = {"number": len(lines) + 1, "stage": stage, "record": record, "statement": statement}
-    entry["previous"] = head_of(lines) if lines else None
-    return json.dumps(entry, sort_keys=True).encode() + b"\n"
 
 
 def file_of(path: Path) -> Path:

@@ -97,11 +97,8 @@ def _recorded(stage: Stage, is_own: bool) -> Iterator[None]:
         "seconds": round(time.monotonic() - clock, 3),
         "peak_rss_bytes": peak_rss_bytes(),
     }
-    record |= {
-        "outputs": _digests(stage, stage.all_outs),
-        "actor": describe_actor(),
-        "journals": journals.states(),
-    }
+    record["outputs"] = _digests(stage, stage.all_outs)
+    record["actor"], record["journals"] = describe_actor(), journals.states()
     text = json.dumps(record, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
     digest = sha256_of(text.encode())
     enter(stage.name, digest, lambda head: {".json": text} | _signatures(record, digest, head))

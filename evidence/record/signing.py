@@ -189,14 +189,10 @@ def _private_key(path: Path, make: Callable[[], Any]) -> Any:
 
     try:
         if not path.exists():
-            _create(path, make().private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption()))
+            pem = make().private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with suppress(FileExistsError), exclusive_file(path, 0o600) as temporary:  # of several processes one wins
+                temporary.write_bytes(pem)
         return form.load_pem_private_key(path.read_bytes(), None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise DataError(f"{path}: cannot be used for signatures ({error}); name another file in {KEY_FILE}") from error
-
-
-def _create(path: Path, content: bytes) -> None:
-    """Write a file for its owner only; of several processes the first one wins."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with suppress(FileExistsError), exclusive_file(path, 0o600) as temporary:
-        temporary.write_bytes(content)

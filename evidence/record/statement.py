@@ -29,7 +29,7 @@ def statement_of(record: Mapping[str, Any], digest: str, others: Mapping[str, st
     commit = record["git"]["commit"]
     dependencies = [
         *(file for kind in ("inputs", "rooms", "code") for file in _files(record[kind])),
-        *({"name": name, "digest": {"sha256": use["before"]["sha256"]}} for name, use in _journals(record)),
+        *_files({name: use["before"] for name, use in record.get("journals", {}).items() if use["before"]}),
     ]
     unique = {(each["name"], each["digest"]["sha256"]): each for each in dependencies}
     source = [{"name": "commit", "digest": {"gitCommit": commit}}] if commit else []
@@ -92,11 +92,7 @@ def _without_order(statement: Any) -> tuple[Any, ...]:
 
 def _files(entries: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for path, entry in entries.items():
-        inner = (
-            {f"{path}/{name}": file for name, file in entry["files"].items()} if entry.get("files") else {path: entry}
-        )
-        yield from ({"name": name, "digest": {"sha256": file["sha256"]}} for name, file in inner.items())
-
-
-def _journals(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    return ((name, use) for name, use in record.get("journals", {}).items() if use["before"])
+        if entry.get("files"):
+            yield from _files({f"{path}/{name}": file for name, file in entry["files"].items()})
+        else:
+            yield {"name": path, "digest": {"sha256": entry["sha256"]}}
