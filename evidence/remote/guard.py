@@ -92,15 +92,10 @@ class Guard:
                 continue
             if (run.cmd, run.deps, run.params, run.outs.keys()) == wanted:
                 self.fetcher.provide(run.outs)
-                self._install_run(entry, stage.name)
+                stated = read_yaml(self.lock_file(entry))["stages"][stage.name]  # the remote's run cache is not read
+                write_text(self.fetcher.cache / run_cache_key(stated), dump_yaml(stated, width=_UNBROKEN))
                 return True
         return False
-
-    def _install_run(self, entry: Entry, stage: str) -> None:
-        """Write a run as its lock states it to DVC's run cache; the remote's run cache is not read."""
-        stated = read_yaml(self.lock_file(entry))["stages"][stage]
-        text = dump_yaml(stated, width=_UNBROKEN)
-        write_text(self.fetcher.cache / run_cache_key(stated), text)
 
     def _verified(self) -> list[Entry]:
         """The entries that a trusted key signed."""

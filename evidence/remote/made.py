@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from evidence.audit.records import signers_of
 from evidence.audit.trust import trusted_keys
-from evidence.dvc.history import MAIN_LOCK, Locked, LockEntry, locked_stage, read_stages
-from evidence.dvc.lock import entries
+from evidence.dvc.history import Locked, LockEntry, locked_stage
+from evidence.dvc.lock import entries, outs_of
 from evidence.dvc.stores import FOLDER, cache_of, run_cache_key
 from evidence.record.environment import git
 from evidence.record.identity import LOCKS
@@ -97,10 +97,9 @@ def hand_back(root: Path, name: str, state: State, address: str) -> Made:
     sent = {key: content for key, content in evidence.items() if key.startswith(("records/", "keys/"))}
     send_evidence(opened(root, address, FOLDER), sent)
     records = {key: sha256_of(content) for key, content in sent.items() if key.startswith("records/")}
-    outs = read_stages(root / MAIN_LOCK, MAIN_LOCK)[name].outs
     run = (cache_of(root) / key).read_bytes()
     opened(root, address).put(key, run)
-    return Made(state=state, outs=outs, runs={key: sha256_of(run)}, evidence=records)
+    return Made(state=state, outs=outs_of(root, name), runs={key: sha256_of(run)}, evidence=records)
 
 
 def receive(root: Path, order: Order, made: Made, address: str, allow: Callable[[list[str]], None]) -> None:
@@ -134,7 +133,7 @@ def receive(root: Path, order: Order, made: Made, address: str, allow: Callable[
 
 def compare(root: Path, name: str, made: Made) -> None:
     """Raise ``DataError`` unless the lock here has the outs that the worker named."""
-    outs = read_stages(root / MAIN_LOCK, MAIN_LOCK)[name].outs
+    outs = outs_of(root, name)
     if outs != made.outs:
         other = sorted(path for path in {*outs, *made.outs} if outs.get(path) != made.outs.get(path))
         theirs, ours = made.outs.get(other[0]), outs.get(other[0])

@@ -68,7 +68,10 @@ def refresh(root: Path, remote: stores.Store, store: Store) -> Mirrored:
         if key.startswith(RUNS):
             path.unlink()  # entries of the run cache may come and go; check compares each with the records
         elif key in listed or (path.suffix in _ENDINGS and not path.name.startswith(".")):
-            findings.append(_changed(f"remote {remote.name} {key}", key in listed, path.relative_to(root)))
+            what = "it was edited" if key in listed else "it was deleted"
+            what = "the log was cut or edited" if "/log/" in key else what
+            message = f"is not the file that was fetched earlier: {what}. {path.relative_to(root)} is the copy"
+            findings.append(Finding(f"remote {remote.name} {key}", message))
     new = [key for key in listed if not (folder / key).exists()]
     with ThreadPoolExecutor(READERS) as pool:
         list(pool.map(lambda key: write_bytes(folder / key, store.read(key)), new))
@@ -82,8 +85,3 @@ def _is_equal(store: Store, item: Listed, path: Path) -> bool:
     if item.md5:
         return item.md5 == md5_of(path)
     return store.read(item.key) == path.read_bytes()
-
-
-def _changed(where: str, exists: bool, copy: Path) -> Finding:
-    what = "the log was cut or edited" if "/log/" in where else f"it was {'edited' if exists else 'deleted'}"
-    return Finding(where, f"is not the file that was fetched earlier: {what}. {copy} is the copy")
