@@ -11,7 +11,6 @@ import re
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from lzma import LZMAError
 from pathlib import Path
 
@@ -32,71 +31,30 @@ _NAMED = 4
 _OF_STAGE = re.compile(r"records/[^/]+/[0-9a-f]{64}\.json")
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """How this run's lock differs from the committed one; stage names in the order of the lock.
-
-    ``other_inputs``: the command, code, a parameter or a source differs, or such a stage made an input.
-    ``other_bytes``: the outs differ although no such change explains it; ``origins`` are the stages among them whose
-    inputs have the same bytes. ``stages`` is the number of stages in both.
-    """
-
-    stages: int
-    other_inputs: list[str]
-    other_bytes: list[str]
-    origins: list[str]
-
-
-def committed_lock(root: Path) -> str | None:
-    """The committed lock; ``None`` outside a repository and before the first commit of the file."""
-    return git("show", f"HEAD:./{MAIN_LOCK}", root=root)
-
-
-def difference(root: Path, committed: str) -> Difference:
-    """Compare the lock with the text of the committed one. Raises ``DataError`` if one is not valid."""
-    before = stages_in(committed, f"HEAD:{MAIN_LOCK}")
-    now = read_stages(root / MAIN_LOCK, MAIN_LOCK)
-    both = [name for name in now if name in before]
-    made = {path: name for name in now for path in now[name].outs}
-    other: set[str] = {name for name in now if name not in before}
-    while grown := {name for name in both if name not in other and _changed(before[name], now[name], made, other)}:
-        other |= grown
-    bytes_ = [name for name in both if name not in other and now[name].outs != before[name].outs]
-    origins = [name for name in bytes_ if now[name].deps == before[name].deps]
-    return Difference(len(both), [name for name in now if name in other], bytes_, origins)
-
-
-def _changed(before: Locked, now: Locked, made: Mapping[str, str], other: set[str]) -> bool:
-    """Return whether a stage ran with something that was changed on purpose, itself or by a stage of ``other``."""
-    if before.cmd != now.cmd or before.params != now.params or before.deps.keys() != now.deps.keys():
-        return True
-    for path in (path for path, md5 in now.deps.items() if before.deps[path] != md5):
-        makers = {maker for out, maker in made.items() if overlap(out, path)}
-        if not makers or makers & other:
-            return True
-    return False
-
-
 def explain(root: Path, keep: bool = False) -> Iterator[str]:
-    """Say how the lock differs from the committed one after a run; nothing if it does not.
+    """Say how the lock differs from the committed one after a run; nothing if it does not, or if git has none.
 
-    With ``keep``, put the committed one and the committed metrics back. Raises ``DataError`` as ``difference`` does.
+    With ``keep``, put the committed one and the committed metrics back. Raises ``DataError`` if one is not valid.
     """
-    committed = committed_lock(root)
-    if committed is None or committed == (root / MAIN_LOCK).read_text(encoding="utf-8"):
+    committed = git("show", f"HEAD:./{MAIN_LOCK}", root=root)
+    if committed is None or committed == (own := (root / MAIN_LOCK).read_text(encoding="utf-8")):
         return
-    found = difference(root, committed)
-    stages = [counted(len(names), "stage") for names in (found.other_inputs, found.other_bytes)]
-    if found.other_inputs:
-        yield f"{stages[0]} had different code, parameters or inputs from the committed {MAIN_LOCK}"
-    if found.other_bytes:
+    before, now = stages_in(committed, f"HEAD:{MAIN_LOCK}"), read_stages(root / MAIN_LOCK, MAIN_LOCK)
+    changed = _changed(before, now)
+    differ = [name for name in now if name not in changed and now[name].outs != before[name].outs]
+    if changed:
+        stages = counted(len(changed), "stage")
+        yield f"{stages} had different code, parameters or inputs from the committed {MAIN_LOCK}"
+    if differ:
+        first = listed([name for name in differ if now[name].deps == before[name].deps], _NAMED)
         yield (
-            f"{stages[1]} of {found.stages} gave different bytes from the committed run's for the same inputs, first "
-            f"{listed(found.origins, _NAMED)}; docs/audit.md says on which processors bytes are equal"
+            f"{counted(len(differ), 'stage')} of {len(now.keys() & before.keys())} gave different bytes from the "
+            f"committed run's for the same inputs, first {first}; "
+            "docs/audit.md says on which processors bytes are equal"
         )
         yield from agreement(root)
     if keep:
-        write_text(root / KEPT, (root / MAIN_LOCK).read_text(encoding="utf-8"))
+        write_text(root / KEPT, own)
         write_text(root / MAIN_LOCK, committed)
         for path in summary_files(root):
             if (summary := git("show", f"HEAD:./{path}", root=root)) is not None:
@@ -107,6 +65,23 @@ def explain(root: Path, keep: bool = False) -> Iterator[str]:
             f"{MAIN_LOCK} now describes the results here; commit it only if they replace the committed ones. "
             "`pathfinder run --keep-lock` puts the committed one back"
         )
+
+
+def _changed(before: Mapping[str, Locked], now: Mapping[str, Locked]) -> set[str]:
+    """The stages that ran with something that was changed on purpose: itself, or by a stage that made an input."""
+    made = {path: name for name in now for path in now[name].outs}
+    changed = now.keys() - before.keys()
+
+    def is_changed(old: Locked, new: Locked) -> bool:
+        if old.cmd != new.cmd or old.params != new.params or old.deps.keys() != new.deps.keys():
+            return True
+        inputs = [path for path, md5 in new.deps.items() if old.deps[path] != md5]
+        makers = [{maker for out, maker in made.items() if overlap(out, path)} for path in inputs]
+        return any(not names or names & changed for names in makers)
+
+    while grown := {name for name in now if name not in changed and is_changed(before[name], now[name])}:
+        changed |= grown
+    return changed
 
 
 def summary_files(root: Path) -> list[str]:

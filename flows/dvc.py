@@ -112,20 +112,14 @@ class Dvc:
         on_line: OnLine | None = None,
         limit_s: float | None = None,
     ) -> State:
-        """Run one stage if it is out of date, or restore its outs from the cache.
-
-        Raises ``TimeLimitError`` if that takes more than ``limit_s`` seconds.
-        """
+        """Run a stage if it is out of date, or restore its outs; raises ``TimeLimitError`` after ``limit_s``."""
         states: list[State] = []
         flags = ["--force"] if force else []
         self._run(["repro", "--single-item", *flags, stage], _watching(stage, states, on_line), limit_s=limit_s)
         return states[0] if states else "restored"  # DVC announces every command that it runs
 
     def restore(self, stage: str) -> State | None:
-        """Restore a stage's outs if that is possible without running it; ``None`` if it would have to run.
-
-        DVC has no option for that, so it gets a shell that executes nothing.
-        """
+        """Restore a stage's outs; ``None`` if it would have to run, for which DVC gets a shell that runs nothing."""
         states: list[State] = []
         try:
             self._run(["repro", "--single-item", stage], _watching(stage, states), variables={"SHELL": _NO_SHELL})
@@ -141,10 +135,7 @@ class Dvc:
         self._run([*words, "--part", part], on_line, limit_s=limit_s, module=module)
 
     def push(self, *stages: str) -> None:
-        """Upload the outputs of stages to the remote.
-
-        DVC works in a folder of its own, so that no stage waits for it; raises as ``transfer.prepare`` does.
-        """
+        """Upload the outputs of stages from a folder of its own, so no stage waits; raises as ``prepare`` does."""
         with self._pushing:
             printed = self._run(["push"], root=prepare(self.root, stages))
             if missing := [line for line in printed if line.startswith("md5: ")]:

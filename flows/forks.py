@@ -98,10 +98,7 @@ def _command(request: dict[str, Any], answer: socket.socket, out: int) -> NoRetu
 
 
 def run_stage(executable: str, cmd: str, **options: Any) -> None:
-    """In place of DVC's ``_run``: run the command of a stage in a fork, or as DVC does if it needs a new process.
-
-    Raises DVC's ``StageCmdFailedError`` if the command fails.
-    """
+    """In place of DVC's ``_run``: run a stage in a fork, or as DVC does if it needs a new process; raises like DVC."""
     plain = _PLAIN.fullmatch(cmd)
     others = {name for name, _ in options["env"].items() ^ _inherited.items()} - _OF_COMMAND
     is_prepared = plain and plain[1] in _STAGES and "torch" in sys.modules

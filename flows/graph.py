@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -91,24 +91,21 @@ def profile_of(root: Path) -> str:
 
 
 def load_graph(root: Path) -> Graph:
-    """Read ``root/dvc.yaml`` and the targets in ``root/params.yaml``; raises ``DataError`` if one is not valid.
-
-    DVC also runs pipelines whose params.yaml names no profile and has keys of its own.
-    """
+    """Read dvc.yaml and params.yaml, which may have no profile; raises ``DataError`` if one is not valid."""
     params = read_yaml(root / PARAMS_FILE) if (root / PARAMS_FILE).is_file() else {}
     if "profile" in params:
         load_params(root / PARAMS_FILE)  # as every stage does
     stages = read_pipeline(root)
     upstream = {
-        name: frozenset(other.name for other in stages.values() if other is not stage and _feeds(other, stage))
+        name: frozenset(other for other, made in stages.items() if other != name and meet(made.all_outs, stage.deps))
         for name, stage in stages.items()
     }
     return Graph(stages, upstream, tuple(params.get("targets", ())))
 
 
-def _feeds(stage: Stage, reader: Stage) -> bool:
+def meet(outs: Iterable[str], deps: Collection[str]) -> bool:
     """Return whether an output is, contains, or is inside a dependency; DVC matches them in the same way."""
-    return any(overlap(out, dep) for out in stage.all_outs for dep in reader.deps)
+    return any(overlap(out, dep) for out in outs for dep in deps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +126,6 @@ def missing_data(root: Path) -> list[str]:
     """The ``.dvc`` files of ``root`` whose content is not in the workspace; raises as ``read_pointer``."""
     pointers = [path for path in sorted(root.glob("*.dvc")) if path.is_file()]
     return [each.name for each in pointers if any(not (root / out).exists() for out in read_pointer(root, each).outs)]
-
-
-def missing_outs(root: Path, graph: Graph, names: Iterable[str]) -> list[str]:
-    """The outs of the stages ``names`` that are not in the workspace."""
-    return [out for name in names for out in graph.stages[name].all_outs if not (root / out).exists()]
 
 
 def planned(graph: Graph, status: Mapping[str, Any], locked: set[str], selected: set[str]) -> list[Planned]:

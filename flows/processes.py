@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -81,14 +81,23 @@ def new_mark(root: Path) -> str:
     return f"{owner_prefix()}{next(_numbers)}:{place(root)}"
 
 
-def owned(beginning: str) -> list[Owned]:
+def owned(beginning: str = "") -> list[Owned]:
     """All live processes of this user whose mark has this beginning."""
-    return [process for process in _marked() if process.mark.startswith(beginning)]
+    wanted, found = f"{MARK}=".encode(), list[Owned]()
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError, ValueError):
+            content, pid = path.read_bytes(), int(path.parts[2])
+            for entry in content.split(b"\0") if wanted in content else ():
+                mark = entry.removeprefix(wanted).decode(errors="replace")
+                is_marked = entry.startswith(wanted) and _MARK.match(mark) and mark.startswith(beginning)
+                if is_marked and start_time(pid):
+                    found.append(Owned(pid, mark))
+    return found
 
 
 def orphans(root: Path) -> list[Owned]:
     """The processes that were started for ``root`` by a process that has ended."""
-    return [found for found in _marked() if is_here(found.mark.partition(":")[2], root) and not found.owner]
+    return [found for found in owned() if is_here(found.mark.partition(":")[2], root) and not found.owner]
 
 
 def end_owned(beginning: str, grace_s: float = 10.0) -> list[Owned]:
@@ -116,19 +125,6 @@ def command_of(pid: int) -> str:
         return ""
     words = words[1:] if Path(words[0]).name.startswith("python") else [Path(words[0]).name, *words[1:]]
     return " ".join(word for word in words if word)[:200]
-
-
-def _marked() -> Iterator[Owned]:
-    wanted = f"{MARK}=".encode()
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError, ValueError):
-            content = path.read_bytes()
-            if wanted not in content:
-                continue
-            for entry in content.split(b"\0"):
-                mark = entry.removeprefix(wanted).decode(errors="replace")
-                if entry.startswith(wanted) and _MARK.match(mark) and start_time(int(path.parts[2])):
-                    yield Owned(int(path.parts[2]), mark)
 
 
 def start(
@@ -231,10 +227,11 @@ def end(groups: Sequence[int], grace_s: float = 10.0) -> None:
     """Send SIGTERM to process groups, and SIGKILL to the groups that still exist ``grace_s`` seconds later."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         deadline = time.monotonic() + grace_s
-        groups = [group for group in groups if _signal(group, number)]
-        while groups and time.monotonic() < deadline:
+        for group in groups:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(group, number)
+        while (groups := [group for group in groups if _is_alive(group)]) and time.monotonic() < deadline:
             time.sleep(0.05)
-            groups = [group for group in groups if _is_alive(group)]
         if not groups:
             return
 
@@ -252,13 +249,6 @@ def listens(pid: int, port: int) -> bool:
     with contextlib.suppress(psutil.Error):
         found = psutil.Process(pid).net_connections("tcp")
         return any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in found)
-    return False
-
-
-def _signal(group: int, number: int) -> bool:
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(group, number)
-        return True
     return False
 
 

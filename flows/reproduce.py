@@ -88,7 +88,10 @@ def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jo
         storage.require_remote()
         hold.name_flow_run(flow_run.get_id() or "", *server.access())
         run = Run(root, load_graph(root), targets, force, pull, jobs)
-        run.report(hold)
+        say = flow_output("pathfinder")
+        for line in [storage.describe(root, run.address), *left_behind(hold)]:
+            say(line)
+        storage.preflight(root, run.address)
         try:
             run.execute()
         except BaseException:
@@ -102,12 +105,12 @@ def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jo
         failed = [outcome.name for outcome in outcomes if not outcome.succeeded]
         if not failed:
             sort_lock(root)
-        run.publish()
+        is_published = run.publish()
         run.places.stop()
-        if failed or run.unpushed or not run.is_published:
+        if failed or run.unpushed or not is_published:
             message = f"failed or not started: {', '.join(failed)}; {_AGAIN}" if failed else "all stages succeeded"
             push = f"; not pushed: {', '.join(run.unpushed)} (run without targets to push)" if run.unpushed else ""
-            log = "" if run.is_published else "; not published (run the whole pipeline again to publish)"
+            log = "" if is_published else "; not published (run the whole pipeline again to publish)"
             reasons = {outcome.name: outcome.reason for outcome in outcomes if outcome.state == "failed"}
             raise StagesFailed(message + push + log, reasons)
         return rows
@@ -126,7 +129,6 @@ class Run:
         self.terminal = Terminal()
         self.outcomes: dict[str, Outcome] = {}
         self.unpushed: list[str] = []
-        self.is_published = True
         self._was_pending = storage.is_pending(root, self.address)  # before this run changes the lock
         threads = max(1, cores // min(self.jobs, graph.width(self.selected)))
         omp_threads = os.environ.get("OMP_NUM_THREADS", str(threads))
@@ -135,13 +137,6 @@ class Run:
         self.places = places(self.dvc, graph, self.address)
         self._stage = stage_task(self.places, self.terminal, Guard(root) if pull else None)
         self._pushes = Pushes(self.places.push, self.terminal)
-
-    def report(self, hold: Hold) -> None:
-        """Say where results go and what a run that was killed had left; check that the remote accepts results."""
-        say = flow_output("pathfinder")
-        for line in [storage.describe(self.root, self.address), *left_behind(hold)]:
-            say(line)
-        storage.preflight(self.root, self.address)
 
     def execute(self) -> None:
         """Run every out-of-date stage as soon as its inputs exist."""
@@ -184,16 +179,17 @@ class Run:
         self.unpushed = self._pushes.end()
         self.outcomes = {name: self.outcomes[name] for name in self.graph.ordered() if name in self.outcomes}
 
-    def publish(self) -> None:
+    def publish(self) -> bool:
         """Append the outs that were made and pushed to the remote's log, so that other machines may restore them.
 
-        After the profile's whole pipeline that is the whole lock, otherwise the stages of this run.
+        After the profile's whole pipeline that is the whole lock, otherwise the stages of this run. Returns False if it
+        failed.
         """
         done = {name for name, outcome in self.outcomes.items() if outcome.succeeded} - {*self.unpushed}
         is_whole = done == self.graph.select(())
         untouched = [name for name in done if self.outcomes[name].state == "up to date"]
         if not is_whole and len(untouched) == len(done):
-            return
+            return True
 
         def send() -> Commit:
             if self._was_pending and untouched:
@@ -202,12 +198,12 @@ class Run:
 
         task = store_task(send, "publish", "the run could not be published", self.terminal)
         state = ended(task.submit())
-        self.is_published = state.is_completed()
-        if not self.is_published:
-            return
+        if not state.is_completed():
+            return False
         commit: Commit = state.result()
         note = "" if commit.exclusive else " (this store cannot order concurrent writers)"
         self.terminal.print("storage", f"{self.address}: manifest {commit.number}, sha256 {commit.manifest}{note}")
+        return True
 
     def _startable(self, waiting: list[str], running: set[str]) -> list[str]:
         """The stages whose inputs exist: all of other pools, and as many as there are free jobs here."""
@@ -230,10 +226,7 @@ class Run:
 
 
 def run_on_server(url: str, root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> int:
-    """Run the flow on the server at ``url``; returns the exit status.
-
-    Raises ``PathfinderError`` if the storage or the server fails.
-    """
+    """Run the flow on a server; returns the exit status. Raises ``PathfinderError`` if the storage or server fails."""
     terminal = Terminal()
     with (
         server_needed(url, hold),

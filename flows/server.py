@@ -74,10 +74,7 @@ def home(root: Path) -> Path:
 
 
 def environment(root: Path, url: str) -> dict[str, str]:
-    """Variables for Prefect processes: state under the project, frequent heartbeats, and how long records are kept.
-
-    A database, a place for leases and a retention that are set are kept.
-    """
+    """Variables for Prefect processes; a database, a place for leases and a retention that are set are kept."""
     folder, page = home(root), url.removesuffix("/api")
     return {
         "PREFECT_HOME": str(folder),
@@ -95,10 +92,7 @@ def environment(root: Path, url: str) -> dict[str, str]:
 
 
 def named() -> str | None:
-    """The address in ``PREFECT_API_URL`` or in the active profile of Prefect, which `prefect config set` writes.
-
-    Raises ``DataError`` if it is no address.
-    """
+    """The address in ``PREFECT_API_URL`` or in Prefect's active profile; raises ``DataError`` if it is no address."""
     url = os.environ.get("PREFECT_API_URL")
     if not url:
         from prefect.settings import PREFECT_API_URL
@@ -120,10 +114,7 @@ def access() -> tuple[str, dict[str, str]]:
 
 
 def require_answer(url: str) -> None:
-    """Ask the server that this process uses, at ``url``, for its version; Prefect's own check ends in a traceback.
-
-    Raises ``TransientError`` if it does not respond, and ``DataError`` if it refuses or is no Prefect API.
-    """
+    """Raise ``TransientError`` unless the server responds, ``DataError`` if it refuses or is no Prefect API."""
     from prefect.client.base import ServerType
     from prefect.client.orchestration import get_client
 
@@ -246,7 +237,10 @@ def _is_ready(service: Service) -> bool:
     with socket.socket() as probe:  # the other questions take a hundred times as long
         if probe.connect_ex(("127.0.0.1", port)):
             return False
-    return processes.listens(service.pid, port) and is_healthy(service.url)
+    with contextlib.suppress(httpx.HTTPError):
+        if processes.listens(service.pid, port):
+            return httpx.get(f"{service.url}/health", timeout=_ANSWER_S).status_code == 200
+    return False
 
 
 def _port(last: Service | None) -> int:
@@ -306,14 +300,6 @@ def known(root: Path) -> str | None:
     """The address of the server that Prefect's settings name, or of the one that runs in this folder."""
     running = recorded(root, "server")
     return named() or (running.url if running else None)
-
-
-def is_healthy(url: str) -> bool:
-    """Return whether a Prefect server responds at an address."""
-    try:
-        return httpx.get(f"{url}/health", timeout=_ANSWER_S).status_code == 200
-    except httpx.HTTPError:
-        return False
 
 
 def _is_running(service: Service, root: Path) -> bool:

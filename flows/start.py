@@ -10,16 +10,13 @@ from pathlib import Path
 from evidence.dvc.history import MAIN_LOCK, read_lock
 from flows import storage
 from flows.dvc import Cancelled, Dvc, require_project
-from flows.graph import load_graph, missing_data, missing_outs, out_of_date
+from flows.graph import load_graph, missing_data, out_of_date
 from flows.guard.lock import Hold, held
 from flows.terminal import Terminal
 
 
 def main(targets: Sequence[str], force: bool = False, pull: bool = False, jobs: int = 0) -> None:
-    """Run the flow and end it cleanly on a signal.
-
-    Raises ``PathfinderError`` as ``start`` does, and ``SystemExit`` if a stage failed or the run was interrupted.
-    """
+    """Run the flow and end it cleanly on a signal; raises as ``start`` does, and ``SystemExit`` if it failed."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
@@ -53,7 +50,8 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
     selected = graph.select(targets)
     terminal = Terminal()
     reports = hold.previous or hold.ended  # the flow also reports what a killed run left
-    absent = missing_data(root) or missing_outs(root, graph, selected)  # to ask DVC takes seconds
+    outs = (root / out for name in selected for out in graph.stages[name].all_outs)
+    absent = missing_data(root) or not all(map(Path.exists, outs))  # to ask DVC takes seconds
     if not (force or reports or absent or out_of_date(graph, Dvc(root).status()) & selected):
         terminal.print("pathfinder", f"nothing to do, everything is up to date ({len(selected)} stages)")
         if storage.is_pending(root, address) and selected == graph.select(()):

@@ -48,14 +48,6 @@ class Outcome:
         return {**asdict(self), "seconds": round(self.seconds, 1), "outs": ", ".join(self.outs)}
 
 
-@dataclass(slots=True)
-class _Running:
-    """A stage that runs: when it started (monotonic seconds), and the last line that it printed."""
-
-    start: float
-    line: str = ""
-
-
 class Terminal:
     """Prints whole lines, so that the output of concurrent stages does not mix, and never interprets markup in them.
 
@@ -75,7 +67,8 @@ class Terminal:
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True, stderr=self.uses_stderr)
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, float] = {}  # when each stage started, in monotonic seconds
+        self._said: dict[str, str] = {}  # the last line of each
         self.expect(())
         self._live: Live | None = None
         self._lock = threading.Lock()
@@ -98,14 +91,14 @@ class Terminal:
             return
         started = time.monotonic()
         with self._lock:
-            self._running[name] = _Running(started)
+            self._running[name], self._said[name] = started, ""
             if self._live is None:
                 self._live = Live(get_renderable=self._lines, console=self._console, transient=True)
                 self._live.start()
         try:
             yield
             self._ended.add(name)
-            line = self._running[name].line
+            line = self._said[name]
             self._console.print(_prefixed(name, f"{time.monotonic() - started:.1f} s{line and f': {line}'}"))
         finally:
             with self._lock:
@@ -116,10 +109,10 @@ class Terminal:
 
     def print(self, source: str, line: str, bad: bool = False) -> None:
         """Print one line after the name of its source; of a running stage with a live line, only bad ones are kept."""
-        if not bad and (stage := self._running.get(source)) is not None:
-            stage.line = printable(line)
-            return
-        self._console.print(_prefixed(source, line, bad))
+        if source in self._running and not bad:
+            self._said[source] = printable(line)
+        else:
+            self._console.print(_prefixed(source, line, bad))
 
     def summary(self, outcomes: Iterable[Outcome]) -> None:
         """Print the table at the end of a run: with live lines only the stages that did not succeed."""
@@ -145,8 +138,8 @@ class Terminal:
         for width in (None, None, 1):
             table.add_column(no_wrap=True, overflow="ellipsis", ratio=width)
         table.expand = True
-        for name, stage in list(self._running.items()):
-            table.add_row(Text(name, _colour(name)), _clock(now - stage.start), Text(stage.line))
+        for name, start in list(self._running.items()):
+            table.add_row(Text(name, _colour(name)), _clock(now - start), Text(self._said[name]))
         stages = f"{len(self._ended)} of {len(self._waiting)} stages"
         left = self._left_s(now)
         rest = f", about {_clock(left)} left" if left >= 1 else ""
@@ -156,7 +149,7 @@ class Terminal:
     def _left_s(self, now: float) -> float:
         """The seconds to the end: as long per second of earlier stages as until now; 0 before a twentieth is done."""
         done = sum(self._seconds.get(name, 0.0) for name in self._ended) + sum(
-            min(now - stage.start, self._seconds.get(name, 0.0)) for name, stage in list(self._running.items())
+            min(now - start, self._seconds.get(name, 0.0)) for name, start in list(self._running.items())
         )
         whole = sum(self._seconds[name] for name in self._waiting & self._seconds.keys())
         return (now - self._start) * (whole - done) / done if done > whole / 20 else 0.0

@@ -25,7 +25,7 @@ _TIMEOUTS_S = {"connect_timeout": "20", "read_timeout": "60"}
 
 
 def prepare(root: Path, names: Sequence[str]) -> Path:
-    """Write the project that pushes the outputs of the stages ``names`` as the lock has them now; returns its folder.
+    """Write the project that pushes the outs of stages as the lock has them; returns its folder.
 
     Raises ``DataError`` if a file is not valid, and ``TransientError`` if DVC writes its lock file for too long.
     """
@@ -49,22 +49,20 @@ def prepare(root: Path, names: Sequence[str]) -> Path:
 def _config(root: Path) -> configparser.ConfigParser:
     """The project's DVC settings for the folder of the push, with absolute paths and no git repository."""
     config = configparser.ConfigParser(interpolation=None)
+    config.read_dict({"core": {}, "cache": {}})
     for name in ("config", "config.local"):
         config.read(root / ".dvc" / name, encoding="utf-8")
-    for section in ("core", "cache"):
-        if not config.has_section(section):
-            config.add_section(section)
-    name = config["core"].get("remote", "")
-    if not config.has_option(_remote(name), "url"):
+    remote = f"'remote \"{config['core'].get('remote', '')}\"'"
+    if not config.has_option(remote, "url"):
         raise DataError(f"{root / '.dvc/config'}: names no remote with a url; restore it with `git checkout`")
     for section in config.sections():
         if (url := config[section].get("url", "")) and "://" not in url:
             config[section]["url"] = str((root / ".dvc" / os.path.expanduser(url)).resolve())
     config["cache"]["dir"] = str(cache_of(root).resolve())
     config["core"]["no_scm"] = "true"
-    if kind_of(config[_remote(name)]["url"]):
+    if kind_of(config[remote]["url"]):
         for key, value in _TIMEOUTS_S.items():
-            config[_remote(name)].setdefault(key, value)
+            config[remote].setdefault(key, value)
     return config
 
 
@@ -75,7 +73,3 @@ def _cache_small_files(root: Path, cache: Path, outs: Mapping[str, str]) -> None
         if not target.exists() and file.is_file() and md5_of(file) == md5:
             write_bytes(target, file.read_bytes())
             target.chmod(0o444)
-
-
-def _remote(name: str) -> str:
-    return f"'remote \"{name}\"'"

@@ -30,10 +30,7 @@ _WRITTEN_S, _NAMED_S = 0.5, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The run that holds the lock of a folder: process, command, start, place of the folder, and Prefect flow run.
-
-    The flow run has the tag ``tag``. It exists before this process can write its id.
-    """
+    """The run that holds the lock of a folder; its flow run has the tag ``tag`` before this process knows its id."""
 
     pid: int
     command: str
@@ -110,11 +107,7 @@ def held(root: Path) -> Iterator[Hold]:
             yield hold
         finally:
             del _held[folder]
-            if hold.is_reported:
-                guardian.write(watcher, {})
-            if watcher.stdin is not None:
-                watcher.stdin.close()
-            watcher.wait()
+            watcher.communicate(b"{}\n" if hold.is_reported else None)
             if hold.is_reported:
                 _write(handle, "")
 

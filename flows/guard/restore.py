@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.dvc.history import MAIN_LOCK, overlap
+from evidence.dvc.history import MAIN_LOCK
 from evidence.dvc.pipeline import read_pipeline
 from evidence.dvc.stores import object_file, read_listing
 from evidence.record.environment import git
@@ -19,7 +19,7 @@ from evidence.remote.guard import Guard
 from evidence.remote.published import Entry
 from flows import storage
 from flows.dvc import Dvc, require_project
-from flows.graph import missing_data
+from flows.graph import meet, missing_data
 from ground.hashing import digest_path
 from ground.io import DataError, atomic_file, write_bytes
 
@@ -87,7 +87,7 @@ def pull(root: Path, keys: Iterable[Path] = (), force: bool = False, apply: bool
     differs = {
         path: md5 for path, md5 in outs.items() if not (root / path).exists() or digest_path(root / path).md5 != md5
     }
-    patched = sorted(name for name in changed if not any(overlap(name, out) for out in outs))
+    patched = sorted(name for name in changed if not meet([name], outs))
     if apply:
         _apply(root, patch, patched)
         for path, md5 in differs.items():

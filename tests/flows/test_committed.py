@@ -143,7 +143,7 @@ def test_a_stage_whose_outs_the_cache_lacks_leaves_the_lock(project: Path) -> No
 
 def test_the_same_lock_and_a_folder_without_git_need_no_explanation(project: Path, tmp_path: Path) -> None:
     assert run(project) == []
-    assert committed.committed_lock(tmp_path.parent) is None
+    assert list(committed.explain(tmp_path.parent)) == []
 
 
 def test_other_bytes_from_the_same_inputs_are_told_from_what_follows_of_them(project: Path) -> None:

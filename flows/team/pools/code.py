@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from evidence.audit.findings import listed
-from evidence.dvc.history import overlap
 from evidence.dvc.pipeline import MAIN
 from evidence.record.environment import changed_files, git
-from flows.graph import Graph
+from flows.graph import Graph, meet
 from flows.team.deployment.git import tried
 from flows.team.pools.table import FILE
 from ground.io import DataError
@@ -34,15 +33,17 @@ def committed(root: Path, graph: Graph, stages: Iterable[str]) -> str:
     changed = [
         path
         for path in sorted(differ)
-        if (path.endswith(".dvc") or _is_in(path, read)) and not _is_in(path, outs)  # git may have metrics too
+        if (path.endswith(".dvc") or meet([path], read)) and not meet([path], outs)  # git may have metrics too
     ]
     if changed:
         raise DataError(
             f"{listed(changed, _NAMED)}: not committed; stages on other machines run committed code: commit "
             f"and push, or set `pool: here` in {FILE}"
         )
-    if not _is_pushed(root, head):
-        raise DataError(f"commit {head[:12]} is not on git's origin, where workers get their code; push it")
+    if head.encode() not in tried(root, "ls-remote", "origin").stdout:
+        tried(root, "fetch", "-q", "origin")
+        if not (git("branch", "-r", "--contains", head, root=root) or "").strip():
+            raise DataError(f"commit {head[:12]} is not on git's origin, where workers get their code; push it")
     return head
 
 
@@ -50,14 +51,3 @@ def changed_params(root: Path) -> str:
     """The text of params.yaml if it differs from the commit's, otherwise nothing."""
     text = (root / PARAMS_FILE).read_text(encoding="utf-8") if (root / PARAMS_FILE).exists() else ""
     return "" if text == git("show", f"HEAD:./{PARAMS_FILE}", root=root) else text
-
-
-def _is_in(path: str, paths: Iterable[str]) -> bool:
-    return any(overlap(path, other) for other in paths)
-
-
-def _is_pushed(root: Path, commit: str) -> bool:
-    if commit.encode() in tried(root, "ls-remote", "origin").stdout:
-        return True
-    tried(root, "fetch", "-q", "origin")
-    return bool((git("branch", "-r", "--contains", commit, root=root) or "").strip())

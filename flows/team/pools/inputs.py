@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from evidence.dvc.history import overlap, read_pointer
 from evidence.dvc.lock import entries, replace_entries
@@ -13,16 +12,18 @@ from evidence.dvc.pipeline import read_pipeline
 from evidence.dvc.stores import cache_of, object_file
 from evidence.remote.guard import fetch_outs, fetch_pointer
 from flows.dvc import Dvc
-from flows.graph import Graph
+from flows.graph import Graph, meet
 from flows.team.pools.order import Outs
 from ground.io import DataError, atomic_file
 
 
 def needed(root: Path, graph: Graph, name: str) -> dict[str, Outs]:
     """The outs that a stage reads, by the stage that made them, as the lock has them now."""
-    deps, locked = graph.stages[name].deps, entries(root)
-    found = {other: _read(locked[other]["outs"], deps) for other in sorted(graph.upstream[name]) if other in locked}
-    return {other: outs for other, outs in found.items() if outs}
+    locked, found = entries(root), dict[str, Outs]()
+    for other in sorted(graph.upstream[name] & locked.keys()):
+        if outs := [dict(out) for out in locked[other]["outs"] if meet([out["path"]], graph.stages[name].deps)]:
+            found[other] = outs
+    return found
 
 
 def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
@@ -40,7 +41,8 @@ def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
     ]:
         raise DataError(f"{name}: the inputs name {others[0]!r}, which is no output of dvc.yaml at this commit")
     deps = stages[name].deps
-    pointers = [path for path in sorted(root.glob("*.dvc")) if path.is_file() and _is_read(root, path, deps)]
+    files = (path for path in sorted(root.glob("*.dvc")) if path.is_file())
+    pointers = [path for path in files if meet(read_pointer(root, path).outs, deps)]
     for pointer in pointers:
         fetch_pointer(root, pointer.name)
     made = {other: {"cmd": stages[other].cmd, "outs": outs} for other, outs in inputs.items()}
@@ -57,11 +59,3 @@ def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
         with atomic_file(root / path) as temporary:
             shutil.copyfile(object_file(cache_of(root), outs[path]), temporary)
     return count
-
-
-def _read(outs: Iterable[Mapping[str, Any]], deps: Iterable[str]) -> Outs:
-    return [dict(out) for out in outs if any(overlap(str(out["path"]), dep) for dep in deps)]
-
-
-def _is_read(root: Path, pointer: Path, deps: Iterable[str]) -> bool:
-    return any(overlap(out, dep) for out in read_pointer(root, pointer).outs for dep in deps)

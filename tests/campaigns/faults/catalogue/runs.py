@@ -26,8 +26,8 @@ RUNS = (
         "unpublished",
         "a run whose manifest could not be written ends with status 0",
         "flows/reproduce.py",
-        "        if not self.is_published:\n            return\n",
-        "        if not self.is_published:\n            self.is_published = True\n            return\n",
+        "        if not state.is_completed():\n            return False\n",
+        "        if not state.is_completed():\n            return True\n",
         "tests/campaigns/faults/test_restored.py::test_a_manifest_that_cannot_be_written_fails_the_run_and_the_next_one_writes_it",
     ),
     Fault(
