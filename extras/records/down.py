@@ -121,10 +121,7 @@ def _runs(steps: pl.DataFrame, runs: Sequence[str], root: Path) -> dict[str, tup
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Which counts contain some records: ``files``, and in them the parts by the names of their keys.
-
-    ``None`` stands for every part: it is not known which.
-    """
+    """The ``files`` that count some records, and in them the ``parts`` by their keys' names; ``None``: every part."""
 
     files: set[str]
     parts: dict[str, set[str] | None]

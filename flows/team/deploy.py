@@ -67,7 +67,7 @@ def up(
     from flows.team.pools.table import slots
 
     root = Path.cwd()
-    list(definition.names(root))  # before anything starts
+    deployed = ["/".join(name) for name in definition.names(root)]
     if (url := server.named()) is None:
         with server.starting(root):
             url = (server.recorded(root, "server") or server.start_server(root)).url
@@ -84,11 +84,14 @@ def up(
         worker = server.recorded(root, "worker")
         if worker is None or worker.url != url or not records.wait_for_worker(client, root, since, _WORKER_S / 2):
             server.stop(root, "worker")
-            _start_worker(root, url)
+            pool = definition.pool_name(root)
+            command = ["prefect", "worker", "start", "--pool", pool, "--type", "process", "--name", pool]
+            server.start(root, "worker", command, url)
             if not records.wait_for_worker(client, root, since, _WORKER_S):
                 raise DataError(f"the worker does not report to {url}; see {server.HOME}/worker.log")
-    print(f"{_listed(root)} deployed at {url.removesuffix('/api')}; start a run with")
-    print(f"  PREFECT_API_URL={url} prefect deployment run {'/'.join(next(definition.names(root)))}")
+    are = "is" if len(deployed) == 1 else "are"
+    print(f"{', '.join(deployed)} {are} deployed at {url.removesuffix('/api')}; start a run with")
+    print(f"  PREFECT_API_URL={url} prefect deployment run {deployed[0]}")
 
 
 @app.command()
@@ -179,17 +182,6 @@ def _connected() -> Iterator[SyncPrefectClient]:
         raise DataError("no Prefect server: set PREFECT_API_URL, or start one with `python -m flows.team.deploy up`")
     with records.connected(root, url) as client:
         yield client
-
-
-def _listed(root: Path) -> str:
-    found = ["/".join(name) for name in definition.names(root)]
-    return f"{', '.join(found)} {'is' if len(found) == 1 else 'are'}"
-
-
-def _start_worker(root: Path, url: str) -> None:
-    pool = definition.pool_name(root)
-    command = ["prefect", "worker", "start", "--pool", pool, "--type", "process", "--name", pool]
-    server.start(root, "worker", command, url)
 
 
 def _prefect(root: Path, url: str, *arguments: str) -> None:

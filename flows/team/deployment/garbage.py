@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -43,8 +43,7 @@ HOME = Path(".pathfinder/garbage")
 DAYS = 14.0
 _DAY_S = 24 * 3600.0
 _WRITERS = ["nightly", "reproduce", "stage"]
-_OBJECT = re.compile(r"files/md5/([0-9a-f]{2})/([0-9a-f]{30}(?:\.dir)?)")
-_ENTRY = re.compile(r"runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
+_OURS = re.compile(r"files/md5/[0-9a-f]{2}/[0-9a-f]{30}(\.dir)?|runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
 _NAMES_OTHERS = re.compile(rf"^runs/|/({re.escape(STATE)}|{re.escape(SEAL)})$")
 _REMOTE_HOMES = (f"{UNFINISHED}/parts", storage.LEASES)
 Where = Literal["remote", "cache", "remote and cache"]
@@ -159,14 +158,14 @@ def find(places: list[Place], named: set[str], before: float) -> list[Sweep]:
     Published runs and entries of the run cache that are younger name objects too. An entry is garbage if it is old and
     an object that it names is garbage.
     """
-    listed = [[item for item in place.store.listed() if _is_ours(item.key)] for place in places]
-    entries: list[dict[str, set[str]]] = []
+    listed = [[item for item in place.store.listed() if _OURS.fullmatch(item.key)] for place in places]
+    entries: list[Mapping[str, set[str]]] = []
     for place, items in zip(places, listed, strict=True):
-        entries.append(dict(kept.in_entries(place.store, [item.key for item in items if _ENTRY.fullmatch(item.key)])))
+        known = kept.in_entries(place.store, [item.key for item in items if item.key.startswith("runs/")])
+        entries.append(known)
         named = named | (kept.in_evidence(place.store) if place.kind == "remote" else set())
-        young = [item.key for item in items if item.modified >= before]
-        named = named.union(*(entries[-1][key] for key in young if key in entries[-1]))
-        named = named | {_md5(key) for key in young if key not in entries[-1]}
+        for key in (item.key for item in items if item.modified >= before):
+            named |= known[key] if key in known else {key.removeprefix("files/md5/").replace("/", "")}
     keys = {object_key(md5) for md5 in kept.with_files(named, [place.store for place in places])}
     sweeps = []
     for place, items, known in zip(places, listed, entries, strict=True):
@@ -215,12 +214,3 @@ def describe(sweep: Sweep, deleted: bool) -> str:
 def _part(key: str) -> str:
     """The stage and the folder of a part."""
     return "/".join(key.split("/")[:2])
-
-
-def _is_ours(key: str) -> bool:
-    return bool(_OBJECT.fullmatch(key) or _ENTRY.fullmatch(key))
-
-
-def _md5(key: str) -> str:
-    found = _OBJECT.fullmatch(key)
-    return "".join(found.groups()) if found else ""

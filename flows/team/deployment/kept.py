@@ -35,10 +35,7 @@ def in_folder(root: Path) -> set[str]:
 
 
 def in_history(repository: Path) -> set[str]:
-    """The objects that commits of a git repository name, if a reference or a reflog reaches the commits.
-
-    Raises ``DataError`` if the repository is a shallow clone, which does not know all commits.
-    """
+    """The objects that commits with a reference or reflog name; raises ``DataError`` if a clone is shallow."""
     if git.text(repository, "rev-parse", "--is-shallow-repository") == "true":
         raise DataError(f"{repository}: is a shallow clone, so older commits are unknown; run `git fetch --unshallow`")
     # Every version of a file is new to some commit and one of its parents, so the changes name all of them.

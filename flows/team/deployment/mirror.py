@@ -22,10 +22,7 @@ class Mirror:
 
     @classmethod
     def update(cls, folder: Path, repository: str) -> Mirror:
-        """Fetch every reference, and drop those that were deleted.
-
-        Raises ``TransientError`` if the repository does not answer.
-        """
+        """Fetch every reference, and drop deleted ones; raises ``TransientError`` if the repository does not answer."""
         if not (folder / "HEAD").is_file():
             folder.mkdir(parents=True, exist_ok=True)
             git.run(folder, "init", "-q", "--bare")

@@ -10,7 +10,7 @@ so no run can lose the work of another one.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -82,7 +82,13 @@ def nightly(
         clone = Clone.update(root / CLONE, repository or origin_of(root), branch)
         say(f"{branch} is at {clone.head}")
         _change_params(clone.folder, profile, overrides)
-        _run(root, clone.folder, targets, force, pull, jobs, say)
+        options = [*(["--force"] if force else []), *(["--pull"] if pull else []), "--jobs", str(jobs)]
+        modules = os.pathsep.join(filter(None, [str(clone.folder), os.environ.get("PYTHONPATH")]))
+        places = {REMOTE: absolute(root, os.environ.get(REMOTE) or str(DEFAULT)), "PYTHONPATH": modules}
+        try:  # with the code of the clone
+            Dvc(root / HOME, places).call("flows.reproduce", *options, *targets, on_line=say, root=clone.folder)
+        except DvcError as error:
+            raise NightlyFailed(f"the pipeline did not succeed: {error.last}") from error
         changed = clone.changed((MAIN_LOCK, str(PARAMS_FILE), *summary_files(clone.folder)))
         if not changed:
             say(f"nothing has changed: {clone.head[:12]} already holds these results; no branch was made")
@@ -124,22 +130,3 @@ def _change_params(folder: Path, profile: str, overrides: Sequence[str]) -> None
         inner[last] = new
     write_text(path, dump_commented(content, 4096))
     load_params(path)
-
-
-def _run(
-    root: Path,
-    folder: Path,
-    targets: Sequence[str],
-    force: bool,
-    pull: bool,
-    jobs: int,
-    say: Callable[[str], None],
-) -> None:
-    """Run the pipeline in the clone, with the code of the clone; raises ``NightlyFailed``."""
-    options = [*(["--force"] if force else []), *(["--pull"] if pull else []), "--jobs", str(jobs)]
-    modules = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
-    places = {REMOTE: absolute(root, os.environ.get(REMOTE) or str(DEFAULT)), "PYTHONPATH": modules}
-    try:
-        Dvc(root / HOME, places).call("flows.reproduce", *options, *targets, on_line=say, root=folder)
-    except DvcError as error:
-        raise NightlyFailed(f"the pipeline did not succeed: {error.last}") from error

@@ -32,10 +32,7 @@ _OTHERWISE = "correct the cause, then run again: stages that succeeded are not r
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A message about one run: its name, what failed, why, the last lines that were printed, and the remedy.
-
-    ``happened`` is "failed" or "was killed".
-    """
+    """What failed or was killed (``happened``) in a run, why, the last lines that were printed, and the remedy."""
 
     run: str
     stage: str

@@ -28,10 +28,7 @@ _ASKED, SILENT = "asked", "gave no sign"
 
 
 class Terms(Form):
-    """Who computes a stage for which run, in which ``place`` (flows.processes), and since when.
-
-    At the end, it has the result or the ``cause`` of a failure.
-    """
+    """Who computes a stage in which ``place`` (flows.processes); at the end, the result or a failure's ``cause``."""
 
     user: str
     host: str

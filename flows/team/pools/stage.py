@@ -75,13 +75,15 @@ def stage(order: dict[str, Any]) -> State[Any]:
 
 
 def compute(text: str, say: OnLine) -> str:
-    """Do what a signed order asks for; returns a sentence.
-
-    Raises ``PathfinderError`` if no trusted key signed it, or the stage cannot run here or fails.
-    """
+    """Do what an order asks for, and say so; raises ``PathfinderError`` if no trusted key signed it, or it fails."""
     order, run = verified(text, Path.cwd()), flow_run.get_id() or ""
     name = order.stage
-    _require_same(order.remote)
+    storage.require_remote()
+    own = os.environ.get(storage.REMOTE, "").strip()
+    if order.remote and order.remote != own:
+        raise DataError(
+            f"the run stores results in {order.remote}, this worker in {own}; give both the same {storage.REMOTE}"
+        )
     own_public_keys()  # the record of the stage is signed here
     with _clone(origin_of(Path.cwd()), order.commit) as folder:
         say(f"{name} runs on {platform.node()} in clone {folder}, commit {order.commit[:12]}")
@@ -120,15 +122,6 @@ def main(order: Annotated[typer.FileText, typer.Option("--order", help="The file
         kind = class_of(error)
         print(FAILED.format(kind, " ".join(str(error).split())))
         sys.exit(os.EX_TEMPFAIL if kind == "transient" else 1)
-
-
-def _require_same(remote: str) -> None:
-    storage.require_remote()
-    own = os.environ.get(storage.REMOTE, "").strip()
-    if remote and remote != own:
-        raise DataError(
-            f"the run stores results in {remote}, this worker in {own}; give both the same {storage.REMOTE}"
-        )
 
 
 @contextlib.contextmanager

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -51,10 +51,6 @@ class Line(Section):
     retries: Retries | None = None
     slots: dict[str, Annotated[int, Field(ge=1)]] | None = None
     packages: Packages | None = None
-
-    def matches(self, stage: str, profile: str) -> bool:
-        """Return whether the line is about this stage of this profile."""
-        return fnmatchcase(profile, self.profile) and fnmatchcase(stage, self.stage)
 
 
 class Resources(Section):
@@ -122,20 +118,17 @@ def needs(root: Path, stages: Iterable[str]) -> dict[str, Needs]:
     """
     if not (root / FILE).exists():
         return {name: Needs() for name in stages}
-    resources = read_settings(Resources, root / FILE)
-    profile = profile_of(root)
-    found = {name: _merged(line for line in resources.stages if line.matches(name, profile)) for name in stages}
-    return {name: replace(need, launch=resources.launch.get(need.pool, "")) for name, need in found.items()}
+    resources, profile = read_settings(Resources, root / FILE), profile_of(root)
+    found = {}
+    for name in stages:
+        stated: dict[str, Any] = {}
+        for line in reversed(resources.stages):
+            if fnmatchcase(profile, line.profile) and fnmatchcase(name, line.stage):
+                stated |= {key: value for key, value in line if value is not None and key not in ("stage", "profile")}
+        found[name] = Needs(**stated, launch=resources.launch.get(stated.get("pool", HERE), ""))
+    return found
 
 
 def slots(root: Path) -> dict[str, int]:
     """The number of slots of each name that the file asks for; raises ``DataError`` if it is not valid."""
     return dict(read_settings(Resources, root / FILE).slots) if (root / FILE).exists() else {}
-
-
-def _merged(lines: Iterable[Line]) -> Needs:
-    found: dict[str, Any] = {}
-    for line in lines:
-        stated = {column: value for column, value in line if value is not None and column not in ("stage", "profile")}
-        found = stated | found
-    return Needs(**found)
