@@ -75,6 +75,8 @@ def nightly(
         force: Run stages even if they are up to date.
         pull: Restore outputs of published runs from the remote instead of running their stages.
         jobs: The number of concurrent stages; 0 for one per GPU or core.
+
+    Raises ``NightlyFailed`` if the pipeline does not succeed.
     """
     root, say = Path.cwd(), flow_output("nightly")
     storage.require_remote()
