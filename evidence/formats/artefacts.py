@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
 from evidence.audit.sources import RAW
 from evidence.settings import SETTINGS
-from ground.hashing import digest_path
 
 _MEDIA_TYPES = {
     ".css": "text/css",
@@ -62,12 +61,9 @@ class Artefact:
         """True for a model and for a file of one."""
         return self.path.startswith(MODELS)
 
-    def leaves(self) -> Iterator[Artefact]:
+    def leaves(self) -> list[Artefact]:
         """The files of a folder, or the file itself."""
-        if self.is_folder:
-            yield from self.files.values()
-        else:
-            yield self
+        return [*self.files.values()] if self.is_folder else [self]
 
 
 def artefacts(entries: Mapping[str, Any]) -> dict[str, Artefact]:
@@ -78,12 +74,6 @@ def artefacts(entries: Mapping[str, Any]) -> dict[str, Artefact]:
 def _artefact(path: str, entry: Mapping[str, Any]) -> Artefact:
     files = {f"{path}/{name}": _artefact(f"{path}/{name}", file) for name, file in (entry.get("files") or {}).items()}
     return Artefact(path, entry["md5"], entry["sha256"], entry["size"], files)
-
-
-def on_disk(path: Path, name: str) -> Artefact:
-    """A file of this machine under the path ``name``, with the digests of its bytes."""
-    found = digest_path(path)
-    return Artefact(name, found.md5, found.sha256, found.size)
 
 
 def media_type(path: str) -> str:

@@ -69,12 +69,8 @@ class _Crate(Entities):
         lineage = self.lineage
         if (lineage.root / _README).is_file():
             self.add(_README, "File", name=_README, encodingFormat=media_type(_README), about="./")
-        parts = [
-            name
-            for name, entity in self.entities.items()
-            if {"File", "Dataset"} & {*_kinds(entity)} and (name[-1] == "/" or not name.startswith(folders))
-        ]
-        mentions = [name for name, entity in self.entities.items() if _kinds(entity)[0] in _ACTIONS]
+        kinds = {name: entity["@type"] for name, entity in self.entities.items()}
+        parts = [n for n, k in kinds.items() if k == "Dataset" or ("File" in k and not n.startswith(folders))]
         for url, name in _PROFILES.items():
             self.note(url, name, version=url.rpartition("/")[2])
         licence = self.licence(LICENCE)
@@ -95,7 +91,7 @@ class _Crate(Entities):
             publisher=NAMESPACE,
             mainEntity=self.workflow,
             hasPart=parts,
-            mentions=mentions,
+            mentions=["#run", "#engine", *(local("run", run.name) for run in lineage.runs)],
         )
 
     def _workflow(self) -> None:
@@ -267,13 +263,6 @@ class _Crate(Entities):
         return [(key, value) for run in self.lineage.runs for key, value in run.params.items()]
 
 
-_ACTIONS = ("CreateAction", "OrganizeAction")
-
-
 def _tool(run: Run) -> str:
     """The identifier of the tool that the stage runs."""
     return uri("stage", run.name)
-
-
-def _kinds(entity: Entity) -> list[str]:
-    return entity["@type"] if isinstance(entity["@type"], list) else [entity["@type"]]

@@ -84,19 +84,15 @@ class Entities:
 
     def formal(self, owner: str, path: str, artefact: Artefact) -> str:
         """Add the formal parameter for a file or folder."""
-        name, example = local(owner, path), data_id(artefact)
-        self.examples.setdefault(example, []).append(name)
-        return self._parameter(name, path, "Dataset" if artefact.is_folder else "File", example)
+        return self._parameter(local(owner, path), path, "Dataset" if artefact.is_folder else "File", data_id(artefact))
 
     def formal_value(self, owner: str, key: str, value: Any) -> str:
         """Add the formal parameter for a value, and the value."""
-        name, example = local(owner, named(key, value)), value_id(key, value)
-        if name not in self.entities:
-            self.examples.setdefault(example, []).append(name)
-        self.add(example, "PropertyValue", name=key, value=text_of(value) or "(empty)")
-        return self._parameter(name, key, "Text", example)
+        example = self.add(value_id(key, value), "PropertyValue", name=key, value=text_of(value) or "(empty)")
+        return self._parameter(local(owner, named(key, value)), key, "Text", example)
 
     def _parameter(self, name: str, title: str, kind: str, example: str) -> str:
+        self.examples.setdefault(example, []).append(name)
         profile = self.note(_FORMAL, "Bioschemas FormalParameter")
         facts = {"name": title, "additionalType": kind, "conformsTo": profile, "workExample": example}
         return self.add(name, "FormalParameter", **facts)

@@ -6,7 +6,7 @@ Nothing here depends on a clock, on chance or on the order of a folder, so equal
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -16,17 +16,18 @@ from evidence.audit.records import records_of
 from evidence.audit.sources import RAW, sources_of
 from evidence.dvc import history
 from evidence.dvc.history import MAIN_LOCK, Locked
-from evidence.formats.artefacts import Artefact, artefacts, on_disk
+from evidence.formats.artefacts import Artefact, artefacts
 from evidence.record.ledger import RECORDS, SIGNED
 from evidence.record.reading import Record, attesting
 from evidence.record.signing import keys_named
 from evidence.settings import SETTINGS
+from ground.hashing import digest_path
 from ground.io import DataError, sha256_of
 
 
-@dataclass(frozen=True)
+@dataclass
 class Run:
-    """One stage of a lock and the record that attests it (``record.schema.StageRecord`` as a JSON value).
+    """One stage of a lock and the record that attests it; ``content`` is a ``record.schema.StageRecord`` as JSON value.
 
     ``inputs`` is the data that the run read, ``outputs`` what it made, ``rooms`` the code and the locked packages that
     dvc.yaml names for the stage, each by path. ``start`` and ``end`` are ISO 8601 in UTC, ``packages`` has the
@@ -36,49 +37,48 @@ class Run:
     root: Path
     stage: Locked
     record: Record
-    name: str
-    content: dict[str, Any]
-    inputs: dict[str, Artefact]
-    outputs: dict[str, Artefact]
-    rooms: dict[str, Artefact]
     params: dict[str, Any]
-    start: str
-    end: str
-    packages: dict[str, str]
     actor: dict[str, Any]
+
+    def __post_init__(self) -> None:
+        self.name, self.content = self.stage.name, self.record.content
+        self.inputs, self.outputs, self.rooms = (
+            artefacts(self.content[kind]) for kind in ("inputs", "outputs", "rooms")
+        )
+        self.start, self.end = (str(self.content["times"][key]) for key in ("start", "end"))
+        self.packages: dict[str, str] = self.content["environment"].get("packages", {})
 
     @cached_property
     def statement(self) -> Artefact | None:
         """The file of the signed statement about the record, or ``None``."""
         path = self.record.path.with_suffix(SIGNED)
-        return on_disk(path, self._name_of(path)) if path.is_file() else None
+        return self._on_disk(path) if path.is_file() else None
 
     @cached_property
     def file(self) -> Artefact:
         """The file of the record."""
-        return on_disk(self.record.path, self._name_of(self.record.path))
+        return self._on_disk(self.record.path)
 
     @cached_property
     def key_ids(self) -> list[str]:
         """The keys that the signed statement names; ``check`` verifies the signatures."""
-        if self.statement is None:
-            return []
-        return keys_named(self.record.path.with_suffix(SIGNED).read_bytes(), self.statement.path)
+        path = self.record.path.with_suffix(SIGNED)
+        return keys_named(path.read_bytes(), self.statement.path) if self.statement else []
 
-    def _name_of(self, path: Path) -> str:
-        """The place in the project; a record in a remote has it only after it is restored."""
-        place, root = path.resolve(), self.root.resolve()
+    def _on_disk(self, path: Path) -> Artefact:
+        """A file by its place in the project; one in a remote has this place only after it is restored."""
+        place, root, found = path.resolve(), self.root.resolve(), digest_path(path)
         own = place.relative_to(root) if place.is_relative_to(root) else RECORDS / self.name / path.name
-        return own.as_posix()
+        return Artefact(own.as_posix(), found.md5, found.sha256, found.size)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Lineage:
     """The runs behind a target, producers first, and the sources; ``unrecorded`` are stages without a record here.
 
     ``artefacts`` is everything that a run read or made, without the ``code`` and lock files of all runs. ``external``
-    was made by no recorded run, and ``final`` was read by none; all are by path. ``start`` and ``end`` are the first
-    start and the last end of a run. ``digest`` is the sha256 of the digests of all records: the identity of this
+    was made by no recorded run, and ``final`` was read by none; all are sorted by path. ``start`` and ``end`` are the
+    first start and the last end of a run. ``digest`` is the sha256 of the digests of all records: the identity of this
     history.
     """
 
@@ -86,14 +86,21 @@ class Lineage:
     target: str | None
     runs: list[Run]
     unrecorded: list[Locked]
-    sources: dict[str, dict[str, Any]]
-    artefacts: dict[str, Artefact]
-    code: dict[str, Artefact]
-    external: dict[str, Artefact]
-    final: dict[str, Artefact]
-    start: str
-    end: str
-    digest: str
+
+    def __post_init__(self) -> None:
+        runs = self.runs
+        sources = sources_of(self.root) if any(RAW in run.outputs for run in runs) else {}
+        self.sources = dict(sorted(sources.items()))
+        self.artefacts = _merged(run.inputs | run.outputs for run in runs)
+        self.code = _merged(run.rooms for run in runs)
+        read, made = _merged(run.inputs for run in runs), _merged(run.outputs for run in runs)
+        self.external = {
+            path: each for path, each in read.items() if not any(history.overlap(path, out) for out in made)
+        }
+        self.final = {path: each for path, each in made.items() if not any(history.overlap(path, dep) for dep in read)}
+        self.start = min((run.start for run in runs), default="")
+        self.end = max((run.end for run in runs), default="")
+        self.digest = sha256_of(json.dumps([self.target, [[run.name, run.record.digest] for run in runs]]).encode())
 
     def makers(self, path: str) -> list[Run]:
         """The runs with an output that is ``path``, contains it or is below it."""
@@ -116,11 +123,13 @@ def read_lineage(root: Path = Path("."), target: str | None = None, needs_record
         chosen = history.behind(stages, [name for name, stage in stages.items() if stage.file == history.MAIN_LOCK])
     else:
         chosen = history.ancestors(stages, Path(target.partition("#")[0]).as_posix())
+    known = dict(sorted(chosen.items()))
+    above = {n: {m.name for dep in s.deps for m in history.producers(known, dep)} for n, s in known.items()}
     runs, unrecorded = [], []
-    for name in producers_first(chosen):
+    for name in in_order(above):
         stage = chosen[name]
         if record := attesting(records_of(root, name), stage):
-            runs.append(_run(root, stage, record))
+            runs.append(Run(root, stage, record, record.content["params"], record.content.get("actor") or {}))
         else:
             unrecorded.append(stage)
     if not runs and needs_record:
@@ -128,51 +137,11 @@ def read_lineage(root: Path = Path("."), target: str | None = None, needs_record
             f"{target or MAIN_LOCK}: no stage behind it has a record here; run the pipeline, or get the records of a "
             f"published run with `{SETTINGS.command} fetch`"
         )
-    sources = sources_of(root) if any(RAW in run.outputs for run in runs) else {}
-    read = {path: each for run in runs for path, each in run.inputs.items()}
-    made = {path: each for run in runs for path, each in run.outputs.items()}
-    code = {path: each for run in runs for path, each in run.rooms.items()}
-    everything = {path: each for run in runs for path, each in (run.inputs | run.outputs).items()}
-    identity = json.dumps([target, [[run.name, run.record.digest] for run in runs]])
-    return Lineage(
-        root,
-        target,
-        runs,
-        unrecorded,
-        dict(sorted(sources.items())),
-        dict(sorted(everything.items())),
-        dict(sorted(code.items())),
-        external={path: read[path] for path in sorted(read) if not any(history.overlap(path, out) for out in made)},
-        final={path: made[path] for path in sorted(made) if not any(history.overlap(path, dep) for dep in read)},
-        start=min((run.start for run in runs), default=""),
-        end=max((run.end for run in runs), default=""),
-        digest=sha256_of(identity.encode()),
-    )
+    return Lineage(root, target, runs, unrecorded)
 
 
-def _run(root: Path, stage: Locked, record: Record) -> Run:
-    content = record.content
-    return Run(
-        root,
-        stage,
-        record,
-        stage.name,
-        content,
-        artefacts(content["inputs"]),
-        artefacts(content["outputs"]),
-        artefacts(content["rooms"]),
-        dict(content["params"]),
-        content["times"]["start"],
-        content["times"]["end"],
-        dict(content["environment"].get("packages", {})),
-        dict(content.get("actor") or {}),
-    )
-
-
-def producers_first(stages: Mapping[str, Locked]) -> list[str]:
-    """The names in an order in which every stage comes after those whose outs it reads; else by name."""
-    known = dict(sorted(stages.items()))
-    return in_order({n: {m.name for dep in s.deps for m in history.producers(known, dep)} for n, s in known.items()})
+def _merged(parts: Iterable[Mapping[str, Artefact]]) -> dict[str, Artefact]:
+    return dict(sorted({path: each for part in parts for path, each in part.items()}.items()))
 
 
 def in_order(above: Mapping[str, Set[str]]) -> list[str]:

@@ -91,7 +91,7 @@ def _uuid(flow: str) -> str:
 
 def _dataset(artefact: Artefact, side: str) -> Event:
     kind, form = "MODEL" if artefact.is_model else "FILE", f"{side.title()}Statistics{side.title()}DatasetFacet"
-    statistics = _facet(form, size=artefact.size, fileCount=len(list(artefact.leaves())))
+    statistics = _facet(form, size=artefact.size, fileCount=len(artefact.leaves()))
     return {
         "namespace": _PLACE,
         "name": artefact.path,

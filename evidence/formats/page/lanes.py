@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 
@@ -49,31 +49,20 @@ def reduced(parents: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
 
 def rows_of(order: Sequence[str], parents: Mapping[str, Sequence[str]]) -> dict[str, Row]:
     """A row per node; ``order`` names each node before its parents."""
-    lanes: list[tuple[str, tuple[str, ...]] | None] = []
+    lanes: dict[int, tuple[str, tuple[str, ...]]] = {}  # the edge in each used lane: its end, and where it comes from
     rows = {}
     for node in order:
-        before = list(lanes)
-        arriving = [lane for lane, edge in enumerate(before) if edge is not None and edge[0] == node]
-        own = arriving[0] if arriving else _free(lanes)
-        for lane in arriving:
-            lanes[lane] = None
-        strands = []
-        for lane, edge in enumerate(before):
-            if edge is not None:
-                strands.append(Strand(lane, None if edge[0] == node else lane, *edge))
+        strands = [Strand(lane, None if to == node else lane, to, by) for lane, (to, by) in lanes.items()]
+        own = next((lane for lane, (to, _) in lanes.items() if to == node), _free(lanes))
+        lanes = {lane: edge for lane, edge in lanes.items() if edge[0] != node}
         for parent in parents.get(node, ()):
-            lane = next((i for i, edge in enumerate(lanes) if edge is not None and edge[0] == parent), -1)
-            if lane < 0:
-                lane = own if own == len(lanes) or lanes[own] is None else _free(lanes)
-                lanes += [None] * (lane + 1 - len(lanes))
-                lanes[lane] = (parent, (node,))
-            else:
-                known = lanes[lane]
-                lanes[lane] = (parent, (*(known[1] if known else ()), node))
+            lane = next((lane for lane, (to, _) in lanes.items() if to == parent), None)
+            if lane is None:
+                lane = _free(lanes) if own in lanes else own
+            _, by = lanes.get(lane, (parent, ()))
+            lanes = dict(sorted({**lanes, lane: (parent, (*by, node))}.items()))
             strands.append(Strand(None, lane, parent, (node,)))
-        while lanes and lanes[-1] is None:
-            lanes.pop()
-        below = tuple(Strand(lane, lane, *edge) for lane, edge in enumerate(lanes) if edge is not None)
+        below = tuple(Strand(lane, lane, *edge) for lane, edge in lanes.items())
         rows[node] = Row(own, tuple(strands), below)
     return rows
 
@@ -101,5 +90,5 @@ def path_of(strand: Strand, lane: int) -> str:
     return f"M{start},50V100" if start == end else f"M{start},50C{start},80 {end},70 {end},100"
 
 
-def _free(lanes: Sequence[object]) -> int:
-    return next(lane for lane in count() if lane >= len(lanes) or lanes[lane] is None)
+def _free(lanes: Container[int]) -> int:
+    return next(lane for lane in count() if lane not in lanes)

@@ -147,16 +147,23 @@ class Nodes:
             self._keep_only({place.partition("#")[0] for place in places})
         self.groups = self._groups()
         self.ids = {name: group for group, names in self.groups.items() for name in names}
+        read = {dep for stage in self.stages.values() for dep in stage.deps}
+        sources = self.lineage.sources.items()
+        self.sources = {n: s for n, s in sources if any(history.overlap(f"{RAW}/{n}", dep) for dep in read)}
+        """The sources that the stages on the page read."""
         self.anchors: dict[str, str] = {}
-        for title in [*self.groups, *(f"source {name}" for name, _ in self._used_sources())]:
-            self._anchor(title)
+        """The address of each row, unique on the page, by its title."""
+        for title in [*self.groups, *(f"source {name}" for name in self.sources), "figure"]:
+            wanted, taken = anchor_of(title) or "row", set(self.anchors.values())
+            names = (wanted if number == 1 else f"{wanted}-{number}" for number in count(1))
+            self.anchors[title] = next(name for name in names if name not in taken)
 
     def nodes(self) -> list[Node]:
         """The rows: figures, stages from the last to the first, then sources and what these were made from."""
         named = self.groups.items()
         first = [self._stage(title, names) for title, names in named if self.stages[names[0]].file == history.MAIN_LOCK]
         rest = [self._stage(title, names) for title, names in named if self.stages[names[0]].file != history.MAIN_LOCK]
-        sources = [self._source(name, source) for name, source in self._used_sources()]
+        sources = [self._source(name, source) for name, source in self.sources.items()]
         nodes = [*self._figure_rows(), *first, *sources, *rest]
         known = {node.id for node in nodes}
         for node in nodes:
@@ -196,26 +203,18 @@ class Nodes:
         }
         return {title: found[title] for title in reversed(in_order(above))}
 
-    def _anchor(self, title: str) -> str:
-        """The row's address, unique on the page."""
-        if title not in self.anchors:
-            wanted, taken = anchor_of(title) or "row", set(self.anchors.values())
-            names = (wanted if number == 1 else f"{wanted}-{number}" for number in count(1))
-            self.anchors[title] = next(name for name in names if name not in taken)
-        return self.anchors[title]
-
     def row_of(self, path: str) -> tuple[str, str]:
         """The address and the title of the row that made a path; empty if none did."""
         if path == RAW or path.startswith(f"{RAW}/"):
             source = self.lineage.source_of(path)
-            if source and f"source {source[0]}" in self.anchors:
-                return self._anchor(f"source {source[0]}"), source[0]
+            if source and source[0] in self.sources:
+                return self.anchors[f"source {source[0]}"], source[0]
         makers = history.producers(self.stages, path)
-        return (self._anchor(self.ids[makers[0].name]), self.ids[makers[0].name]) if makers else ("", "")
+        return (self.anchors[self.ids[makers[0].name]], self.ids[makers[0].name]) if makers else ("", "")
 
     def _makers(self, path: str) -> list[str]:
         """The addresses of the rows that made a path."""
-        return [self._anchor(self.ids[maker.name]) for maker in history.producers(self.stages, path)]
+        return [self.anchors[self.ids[maker.name]] for maker in history.producers(self.stages, path)]
 
     def _figure_rows(self) -> list[Node]:
         if not self.figures:
@@ -224,13 +223,13 @@ class Nodes:
         if len(self.figures) == 1:
             title, note = self.figures[0].name, self.figures[0].value
         parents = self._makers(self.tables)
-        return [Node(self._anchor("figure"), "figure", title, note, parents=parents, figures=self.figures)]
+        return [Node(self.anchors["figure"], "figure", title, note, parents=parents, figures=self.figures)]
 
     def _stage(self, title: str, names: list[str]) -> Node:
         stages = [self.stages[name] for name in names]
         parts = [self._part(stage) for stage in stages]
         runs = [self.runs[name] for name in names if name in self.runs]
-        node = Node(self._anchor(title), "stage" if runs else "plan", title, self._about(title, stages[0]), parts=parts)
+        node = Node(self.anchors[title], "stage" if runs else "plan", title, self._about(title, stages[0]), parts=parts)
         outs = list(dict.fromkeys(shared_name(stage.name, out) for stage in stages for out in stage.outs))
         node.names = outs[:_NAMES_SHOWN] + ([f"and {len(outs) - _NAMES_SHOWN} more"] if outs[_NAMES_SHOWN:] else [])
         if not stages[0].cmd:
@@ -239,7 +238,7 @@ class Nodes:
         node.aside = aside_of(runs, len(names))
         node.parents = [anchor for stage in stages for dep in stage.deps for anchor in self._makers(dep)]
         if any(RAW in stage.outs for stage in stages):  # each source has its own row
-            node.parents += [self._anchor(f"source {name}") for name, _ in self._used_sources()]
+            node.parents += [self.anchors[f"source {name}"] for name in self.sources]
         return node
 
     def _about(self, title: str, stage: Locked) -> str:
@@ -263,17 +262,8 @@ class Nodes:
             return "the signature is wrong", "bad"
         return ("signed", "good") if signers else ("signed by a key that is not trusted here", "plain")
 
-    def _used_sources(self) -> list[tuple[str, dict[str, Any]]]:
-        """The sources that the stages on the page read."""
-        read = {dep for stage in self.stages.values() for dep in stage.deps}
-        return [
-            (name, source)
-            for name, source in self.lineage.sources.items()
-            if any(history.overlap(f"{RAW}/{name}", dep) for dep in read)
-        ]
-
     def _source(self, name: str, source: dict[str, Any]) -> Node:
-        node = Node(self._anchor(f"source {name}"), "source", name, f"{source['kind']} {source['location']}")
+        node = Node(self.anchors[f"source {name}"], "source", name, f"{source['kind']} {source['location']}")
         node.names = [str(source["licence"])]
         node.aside, node.source = counted(len(source["files"]), "file"), source
         node.lines = {path: self.lines[file] for path in source["files"] if (file := f"{name}/{path}") in self.lines}
