@@ -134,22 +134,18 @@ class Claims:
             remedy = self._remedy(where) if is_remedied else ""
             yield self._finding(where, message + remedy, level, cause="bytes", rank=rank)
             return
-        then = (
-            f"{history.MAIN_LOCK} and the record of the run list" if now.md5 != locked else "the record of the run has"
-        )
+        then = f"{history.MAIN_LOCK} and the record of the run list" if rank else "the record of the run has"
         for name in sorted(now.files.keys() | files):
             if (digest := now.files.get(name)) is not None and digest.md5 == files.get(name):
                 continue
             remedy = self._remedy(where, f"{where}/{name}") if is_remedied else ""
             if digest is None:
-                yield self._finding(
-                    f"{where}/{name}", f"is missing; {then} it{remedy}", level, cause="bytes", rank=rank
-                )
+                message = f"is missing; {then} it{remedy}"
             else:
                 known = f"has {files[name]}" if name in files else "does not list it"
                 message = f"md5 is {digest.md5}, the listing of {path} {known}"
-                message += f"; {history.MAIN_LOCK} was changed with it" if now.md5 == locked else remedy
-                yield self._finding(f"{where}/{name}", message, level, cause="bytes", rank=rank)
+                message += remedy if rank else f"; {history.MAIN_LOCK} was changed with it"
+            yield self._finding(f"{where}/{name}", message, level, cause="bytes", rank=rank)
 
     def _judge(self, what: str, now: Any, locked: Any, recorded: Any, where: str) -> tuple[str, str]:
         """Which witness was changed, as the file to blame and a message with every value that differs."""

@@ -32,10 +32,10 @@ class Finding:
         return f"{self.level}: {self.where}: {self.message}{f' ({listed(self.stages)})' if self.stages else ''}"
 
     @classmethod
-    def of(cls, error: DataError, where: str = "", stages: tuple[str, ...] = ()) -> Finding:
+    def of(cls, error: DataError, where: str = "") -> Finding:
         """The finding about a file that cannot be read; without ``where``, the error names the place first."""
         place, _, message = str(error).partition(": ")
-        return cls(where or place, str(error).removeprefix(f"{where}: ") if where else message, stages=stages)
+        return cls(where or place, str(error).removeprefix(f"{where}: ") if where else message)
 
     @property
     def subject(self) -> str:

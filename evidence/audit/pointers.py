@@ -23,11 +23,11 @@ def value_at(content: Any, pointer: str, name: str) -> Any:
     """The value under a pointer; raises ``DataError`` that says what there is instead."""
     place = ""
     for part in parts_of(pointer):
-        keys = list(content) if isinstance(content, Mapping) else range(len(content)) if _is_list(content) else ()
-        if part not in map(str, keys):
-            known = ", ".join(map(str, list(keys)[:12])) + (", …" if len(keys) > 12 else "")
+        inner = dict(_items(content))
+        if part not in inner:
+            known = ", ".join([*inner][:12]) + (", …" if len(inner) > 12 else "")
             raise DataError(f"{name}#{place}: has no {part!r}; it has {known or 'no parts'}")
-        content = content[part] if isinstance(content, Mapping) else content[int(part)]
+        content = inner[part]
         place += f"/{_escaped(part)}"
     return content
 
@@ -112,12 +112,8 @@ def _numbers(value: Any) -> Iterator[float]:
 def _items(content: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(content, Mapping):
         yield from ((str(key), inner) for key, inner in content.items())
-    elif _is_list(content):
+    elif isinstance(content, list):
         yield from ((str(place), inner) for place, inner in enumerate(content))
-
-
-def _is_list(content: Any) -> bool:
-    return isinstance(content, list)
 
 
 def _escaped(part: str) -> str:

@@ -60,10 +60,10 @@ def unreproducible(stage: Locked, records: list[Record]) -> Iterator[Finding]:
         differ = [path for path, md5 in stage.outs.items() if other.outputs.get(path) != md5]
         if not differ:
             continue
-        environments = comparable(*(record.content.get("environment", {}) for record in (attested, other)))
-        journals = (record.content.get("journals", {}) for record in (attested, other))
-        parts = ({"environment": e, "journals": j} for e, j in zip(environments, journals, strict=True))
-        facts = list(differing("", tuple(parts)))
+        both = [record.content for record in (attested, other)]
+        environments = comparable(*(content["environment"] for content in both))
+        journals = tuple(content.get("journals", {}) for content in both)
+        facts = [*differing("environment", environments), *differing("journals", journals)]
         known = "; ".join(f"{key} {one!r} and {two!r}" for key, (one, two) in facts) or "nothing else differs"
         yield Finding(
             stage.name,
@@ -139,14 +139,13 @@ def records_of(root: Path, stage: str) -> list[Record]:
 
 def signed_first(records: list[Record], keys: Keys) -> list[Record]:
     """The records in their order, those that a trusted key signed first: others may be planted."""
-    return sorted(records, key=lambda record: is_signed(record, keys), reverse=True) if len(records) > 1 else records
 
+    def is_signed(record: Record) -> bool:
+        with suppress(DataError):
+            return record.is_intact and bool(signers_of(record, keys))
+        return False
 
-def is_signed(record: Record, keys: Keys) -> bool:
-    """True if a trusted key signed the record, and neither it nor its statement was edited."""
-    with suppress(DataError):
-        return record.is_intact and bool(signers_of(record, keys))
-    return False
+    return sorted(records, key=is_signed, reverse=True) if len(records) > 1 else records
 
 
 def tampered_records(root: Path, keys: Keys) -> Iterator[Finding]:

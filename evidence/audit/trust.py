@@ -255,10 +255,9 @@ def _trusted_files(workspace: Workspace) -> Iterator[tuple[Path, str]]:
 
 def planted_keys(workspace: Workspace) -> Iterator[Finding]:
     """The trusted keys and the settings that git does not hold: they decide what a check trusts and reads."""
-    if not workspace.is_committed(FILE.as_posix()):
-        yield Finding(FILE.as_posix(), "is not the file that git holds; commit it, or restore it from git")
-    if not workspace.is_committed(LIST.as_posix()):
-        yield Finding(LIST.as_posix(), "is not the list of keys that git holds; commit it, or restore it from git")
+    for where, what in ((FILE.as_posix(), "file"), (LIST.as_posix(), "list of keys")):
+        if not workspace.is_committed(where):
+            yield Finding(where, f"is not the {what} that git holds; commit it, or restore it from git")
     for _, name in _trusted_files(workspace):
         if not workspace.is_committed(name):
             yield Finding(name, "is a trusted key that git does not hold; commit it, or delete it")

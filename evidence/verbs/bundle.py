@@ -118,13 +118,13 @@ def _evidence(root: Path, lineage: Lineage) -> Iterator[tuple[str, bytes]]:
 
 def _archive(content: Mapping[str, bytes]) -> bytes:
     """The files as a tar archive without times and owners."""
-    with io.BytesIO() as buffer:
-        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-            for name in sorted(content):
-                member = tarfile.TarInfo(name)
-                member.size = len(content[name])
-                try:
-                    archive.addfile(member, io.BytesIO(content[name]))
-                except ValueError as error:
-                    raise DataError(f"{name}: cannot be in a bundle ({error}); give the file a shorter name") from error
-        return buffer.getvalue()
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in sorted(content):
+            member = tarfile.TarInfo(name)
+            member.size = len(content[name])
+            try:
+                archive.addfile(member, io.BytesIO(content[name]))
+            except ValueError as error:
+                raise DataError(f"{name}: cannot be in a bundle ({error}); give the file a shorter name") from error
+    return buffer.getvalue()

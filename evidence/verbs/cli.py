@@ -300,14 +300,12 @@ def export(
     _require_file(output)
     with at_revision(Path(), at) as root:
         text = exported(read_lineage(root, target), form, base)
-    found = {"format": form, "bytes": len(text.encode())}
     if output is not None:
         write_text(output, text)
-        show({**found, "file": output.as_posix(), "content": None}, as_json, ())
-    elif as_json:
-        show({**found, "file": None, "content": text}, as_json)
-    else:
+    elif not as_json:
         sys.stdout.write(text)
+    file, content = (None, text) if output is None else (output.as_posix(), None)
+    show({"format": form, "bytes": len(text.encode()), "file": file, "content": content}, as_json, ())
 
 
 @app.command(**example("--output bundle.tar.xz"))

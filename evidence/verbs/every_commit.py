@@ -71,9 +71,8 @@ def _checked(root: Path, line: str, records: Callable[[str], list[tuple[Record, 
     except DataError as error:
         return CheckedCommit(commit, date, 0, 0, 0, [Finding.of(error)])
     known = expected.with_missing(locked, pipeline)
-    never_ran = (replace(finding, level="note") for finding in expected.missing(known, locked, pipeline))
     ran = [stage for stage in locked.values() if stage.cmd]
-    findings = [*never_ran]
+    findings = [replace(finding, level="note") for finding in expected.missing(known, locked, pipeline)]
     findings += [disagreement(s, path, maker) for s in ran for path, maker in history.other_makers(s, locked)]
     recorded, attested, stages = 0, 0, [stage for stage in locked.values() if stage.file == history.MAIN_LOCK]
     for stage in stages:
