@@ -9,10 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType
 from typing import IO, Any
@@ -21,22 +19,12 @@ from evidence.record.environment import installed_packages
 from evidence.record.materials import Journals, foreign_modules, is_foreign, labelled, unlocked_packages
 from evidence.settings import PREFIX
 from ground.io import sha256_file
-from ground.recording import REPORTER
 
 REPORTS = f"_{PREFIX}REPORTS"
 """The folder for reports, while a stage is recorded. Its underscore keeps it out of the record's environment."""
+REPORT_AS = f"{__name__}:report_as"
+"""What ``ground.recording`` calls in a process that a recorded stage starts."""
 _reporter: _Reporter | None = None
-
-
-@contextmanager
-def reports() -> Iterator[Path]:
-    """Let the processes that start in this block report, each in a file of this folder."""
-    with tempfile.TemporaryDirectory(prefix="stage-") as folder:
-        os.environ |= {REPORTS: folder, REPORTER: f"{report_as.__module__}:{report_as.__name__}"}
-        try:
-            yield Path(folder)
-        finally:
-            del os.environ[REPORTS], os.environ[REPORTER]
 
 
 def add_reports(folder: Path, record: dict[str, Any], journals: Journals, locks: Path) -> None:

@@ -35,14 +35,14 @@ from evidence.record.identity import LOCKS, WRAPPER, code_of, is_code
 from evidence.record.ledger import SIGNED, enter
 from evidence.record.materials import Journals, unlisted_modules, unlocked_packages
 from evidence.record.model_signature import MODEL_SIGNATURE, model_of, sign_model
-from evidence.record.processes import add_reports, report_as, reports
+from evidence.record.processes import REPORT_AS, REPORTS, add_reports, report_as
 from evidence.record.schema import SCHEMA
 from evidence.record.signing import sign
 from evidence.record.statement import HEAD, PAYLOAD_TYPE, statement_of
 from evidence.settings import PREFIX, SETTINGS, STATE
 from ground.hashing import digest_path
 from ground.io import DataError, TransientError, sha256_file, sha256_of, text_digest
-from ground.recording import NOTES, note
+from ground.recording import NOTES, REPORTER, note
 from ground.settings import read_yaml
 
 RECORDING = f"{PREFIX}RECORDING"
@@ -79,18 +79,20 @@ def recorded(cmd: str, stage: Stage | None = None) -> Iterator[None]:
 def _recorded(stage: Stage, is_own: bool) -> Iterator[None]:
     record, journals = _before(stage), Journals()
     start, clock = datetime.now(UTC), time.monotonic()
-    os.environ[RECORDING] = stage.cmd
-    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as notes, journals, reports() as folder:
-        os.environ[NOTES] = notes.name
+    folder = tempfile.TemporaryDirectory(prefix="stage-")
+    with tempfile.NamedTemporaryFile("r", encoding="utf-8") as notes, folder as reports, journals:
+        told = {RECORDING: stage.cmd, NOTES: notes.name, REPORTS: reports, REPORTER: REPORT_AS}
+        os.environ |= told
         try:
             yield
         finally:
-            del os.environ[RECORDING], os.environ[NOTES]
+            for name in told:
+                del os.environ[name]
         record["notes"] = {name: value for line in notes for name, value in json.loads(line).items()}
         record["environment"] = describe_environment()
         record["unlisted_modules"] = unlisted_modules(record["code"]) if is_own else {}
         record["unlocked_packages"] = unlocked_packages(record["environment"]["packages"], Path(LOCKS))
-        add_reports(folder, record, journals, Path(LOCKS))
+        add_reports(Path(reports), record, journals, Path(LOCKS))
     record["times"] = {
         "start": start.isoformat(timespec="seconds"),
         "end": datetime.now(UTC).isoformat(timespec="seconds"),
