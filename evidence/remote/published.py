@@ -198,10 +198,9 @@ class Published:
         """The records, the patch and the lock that a manifest names."""
         for stage, digest in manifest.records.items():
             yield from self._record(stage, digest, manifest.statements.get(stage), where)
-        named = [("patches", "patch", manifest.patch)] if manifest.patch else []
-        for kind, ending, name in [*named, ("locks", "lock", manifest.dvc_lock)]:
+        for kind, ending, name in (("patches", "patch", manifest.patch), ("locks", "lock", manifest.dvc_lock)):
             path = self.folder / kind / f"{name}.{ending}"
-            if not path.is_file() or sha256_file(path) != name:
+            if name and (not path.is_file() or sha256_file(path) != name):
                 yield Finding(self.objects.name(path), "is missing or was edited; a manifest names it", cause=ending)
 
     def _record(self, stage: str, digest: str, statement: str | None, where: str) -> Iterator[Finding]:

@@ -184,10 +184,9 @@ def _ledger(root: Path, note: Note, by: str, keys: Keys, seen: int) -> Iterator[
     with suppress(DataError):  # ``tampered_records`` names a broken link
         for entry in (read_ledger(root) or [])[seen:]:
             file = root / RECORDS / entry.stage / f"{entry.record}.json"
-            record = read_record(file, root) if file.is_file() else None
             where, stages = file.relative_to(root).as_posix(), (entry.stage,)
-            if record is None or not record.content:  # ``tampered_records`` names what is no record
-                continue
+            if not file.is_file() or not (record := read_record(file, root)).content:
+                continue  # ``tampered_records`` names what is no record
             if entry.number <= note.ledger.number:
                 if _ended(record, note) > CLOCKS:
                     message = f"says that it ended after {note.time}, but is in the ledger {by}"
