@@ -186,10 +186,7 @@ class Entries(dict[str, Any]):
 
 
 def load_lock(lock: Any, **options: Any) -> tuple[dict[str, Any], str]:
-    """In place of DVC's ``Lockfile._load`` in a command for one stage: the content, of which it asks for that stage.
-
-    The command that compares all stages at the start of a run has checked the form of the whole file.
-    """
+    """In place of DVC's ``Lockfile._load`` for one stage; the comparison at a run's start checked the whole file."""
     file = Path(lock.path)
     text = file.read_text(encoding="utf-8") if file.name == MAIN_LOCK and file.exists() else ""
     return ({"schema": "2.0", "stages": Entries(text)}, text) if text else _LOAD(lock, **options)

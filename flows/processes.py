@@ -215,10 +215,7 @@ class Warm:
 
 
 def inherited() -> dict[str, str]:
-    """The environment of a child process, where ``python`` is the interpreter of this process.
-
-    Variables of Prefect that name its present run do not reach a command, which may be a run of its own.
-    """
+    """The environment of a child: ``python`` is ours, and Prefect's variables of the present run are left out."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {name: value for name, value in os.environ.items() if not name.startswith("PREFECT__")} | {"PATH": path}
 

@@ -134,10 +134,7 @@ def figures_of(stage: Stage) -> tuple[str, ...]:
 
 
 class Pushes:
-    """The stages to push: all that ended since the last push go in one call of DVC.
-
-    A call takes two seconds of CPU time that stages need, so calls are a minute apart.
-    """
+    """The stages to push, in one call of DVC a minute: a call takes two seconds of CPU time that stages need."""
 
     def __init__(self, push: Callable[..., None], terminal: Terminal) -> None:
         self._push, self._terminal = push, terminal

@@ -27,6 +27,10 @@ from pathfinder.reporting.index import schema
 
 TABLES = Path("reports/tables.json")
 _LISTED = 12
+_THROUGH = {
+    "contents": "contain them, in a count or a loss",
+    "training": "depend on them only through the training of these runs, as on every record that the runs used",
+}
 _COUNTS = {
     "prepare": ["metrics/prepare.json"],
     "label": [
@@ -215,20 +219,10 @@ def as_lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield from ("", *table(rows))
     else:
         yield from ("", "no model depends on them")
-    yield from _figure_lines(found["figures"])
-
-
-_THROUGH = {
-    "contents": "contain them, in a count or a loss",
-    "training": "depend on them only through the training of these runs, as on every record that the runs used",
-}
-
-
-def _figure_lines(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The figures by how they depend on the records and by part of the report; ``--json`` lists each."""
-    for through, words in _THROUGH.items():
-        parts = Counter("/".join(str(f["figure"]).split("/")[:5]) for f in figures if f["through"] == through)
-        yield from ("", f"{counted(parts.total(), 'figure')} of {TABLES} {words}") if parts or not figures else ()
+    for through, words in _THROUGH.items():  # the figures by part of the report; ``--json`` lists each
+        parts = Counter("/".join(f["figure"].split("/")[:5]) for f in found["figures"] if f["through"] == through)
+        is_told = parts or not found["figures"]
+        yield from ("", f"{counted(parts.total(), 'figure')} of {TABLES} {words}") if is_told else ()
         yield from table([{"part of the report": part, "figures": count} for part, count in parts.most_common(_LISTED)])
         if len(parts) > _LISTED:
             yield f"… and {len(parts) - _LISTED} more parts; --json lists all figures"
@@ -236,10 +230,7 @@ def _figure_lines(figures: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 @contextmanager
 def at_revision(root: Path, rev: str | None) -> Iterator[Path]:
-    """Yield a folder with the index and reports/tables.json of a revision; without one, ``root`` itself.
-
-    Raises ``DataError`` if the lock of the revision has no index, or no store of this machine has its files.
-    """
+    """Yield a folder with a revision's index and tables, or ``root``; raises ``DataError`` if no store has them."""
     with at(root, rev) as folder:
         if rev is not None:
             files, index = Files(root, rev), schema.INDEX.as_posix()

@@ -66,10 +66,7 @@ _BUILD_REASONS = {
 
 
 def trace_record(text: str) -> Trace:
-    """The trace of the record, or of all records of the trajectory, with the id ``text``.
-
-    Raises ``DataError`` if it is not an id or no table has it; the message suggests similar ids.
-    """
+    """The trace of a record, or of a line's records; raises ``DataError``, which suggests ids, if there is none."""
     identity = parse_identity(text)
     if not (ARTIFACTS / "raw").is_dir() and not (ARTIFACTS / "steps").is_dir():
         raise DataError(f"{ARTIFACTS}: no data here; run the pipeline first (`pathfinder run`)")
@@ -273,14 +270,11 @@ def _trace_line(identity: Identity, trajectory: dict[str, Any] | None, upstream:
     return trace | about | {"records": records, "quarantined": quarantined}
 
 
-def _fates(ids: Sequence[str], tree_id: str) -> dict[str, str]:
+def _fates(ids: list[str], tree_id: str) -> dict[str, str]:
     """How far each record got in the pipeline."""
     fates = dict.fromkeys(ids, NOT_YET)
-    for table in ("clean", "drops"):
-        path = ARTIFACTS / f"clean/{table}.parquet"
-        if path.exists():
-            for row in pl.scan_parquet(path).filter(pl.col("id").is_in(list(ids))).collect().iter_rows(named=True):
-                fates[row["id"]] = "consistent" if table == "clean" else f"dropped: {row['reason']}"
+    fates |= {row["id"]: "consistent" for row in rows_of("clean/clean", "id", ids) or []}
+    fates |= {row["id"]: f"dropped: {row['reason']}" for row in rows_of("clean/drops", "id", ids) or []}
     fates |= {row["id"]: f"build: {row['reason']}" for row in rows_of("decisions", "tree_id", tree_id) or []}
     for side in ("train", "test"):
         tree = row_of(f"train/{side}", "tree_id", tree_id)

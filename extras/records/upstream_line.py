@@ -53,9 +53,10 @@ def parse_identity(text: str) -> Identity:
 
 
 def rows_of(table: str, column: str, value: Any) -> Any:
-    """The rows of ``artifacts/<table>.parquet`` with ``column == value``; ``None`` if the file does not exist."""
+    """The rows of ``artifacts/<table>.parquet`` with a value or one of a list; ``None`` if the file does not exist."""
     path = ARTIFACTS / f"{table}.parquet"
-    return pl.scan_parquet(path).filter(pl.col(column) == value).collect().to_dicts() if path.exists() else None
+    wanted = pl.col(column).is_in(value) if isinstance(value, list) else pl.col(column) == value
+    return pl.scan_parquet(path).filter(wanted).collect().to_dicts() if path.exists() else None
 
 
 def row_of(table: str, column: str, value: str) -> dict[str, Any] | None:

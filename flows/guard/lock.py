@@ -60,11 +60,7 @@ class Hold:
     is_reported: bool = True
 
     def name_flow_run(self, flow_run: str, api: str = "", headers: Mapping[str, str] | None = None) -> None:
-        """Remember the flow run, so that its end is reported if this process is killed.
-
-        The guardian does so at once if it knows the address of the Prefect server, ``api``, and the ``headers`` that
-        the server demands; otherwise the next run does.
-        """
+        """Remember the flow run: if this process is killed, the guardian tells ``api``, or else the next run does."""
         self.holder = replace(self.holder, flow_run=flow_run)
         _write(self._handle, json.dumps(asdict(self.holder)))
         if flow_run and api:
@@ -99,7 +95,10 @@ def held(root: Path) -> Iterator[Hold]:
         command, since = processes.command_of(os.getpid()), time.strftime("%Y-%m-%d %H:%M:%S")
         holder = Holder(os.getpid(), command, since, processes.place(folder), tag=f"run-{uuid.uuid4().hex[:16]}")
         _write(handle, json.dumps(asdict(holder)))
-        ended = _end_orphans(root)
+        left = processes.orphans(root)
+        ended = [f"PID {one.pid}: {processes.command_of(one.pid)}" for one in left]
+        for mark in sorted({one.mark for one in left}):
+            processes.end_owned(mark)
         _remove_torn(folder / DVC_LOCKS)
         watcher = guardian.start()
         hold = _held[folder] = Hold(holder, previous, ended, folder, handle, watcher)
@@ -136,14 +135,6 @@ def _left(handle: IO[str], root: Path) -> Holder | None:
     """The entry of a run in this folder; a copied file has the entry of a run elsewhere, which may continue."""
     holder = _read(handle)
     return holder if holder and processes.is_of_folder(holder.place, root) else None
-
-
-def _end_orphans(root: Path) -> list[str]:
-    found = processes.orphans(root)
-    commands = {process.pid: processes.command_of(process.pid) for process in found}
-    for mark in sorted({process.mark for process in found}):
-        processes.end_owned(mark)
-    return [f"PID {pid}: {command}" for pid, command in commands.items()]
 
 
 def _remove_torn(path: Path) -> None:

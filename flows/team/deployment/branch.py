@@ -70,7 +70,8 @@ class Clone:
         """Commit ``paths`` to a new branch, with a number if ``name`` exists; raises ``TransientError`` if refused."""
         message = "\n".join([lines[0], "", *lines[1:], "", *(f"{key}: {value}" for key, value in trailers.items())])
         git.run(self.folder, "add", "--", *paths)
-        author = [word for key, value in self._author().items() for word in ("-c", f"{key}={value}")]
+        missing = [key for key in _AUTHOR if not git.tried(self.folder, "config", key).stdout.strip()]
+        author = [word for key in missing for word in ("-c", f"{key}={_AUTHOR[key]}")]
         git.run(self.folder, *author, "commit", "-q", "--no-verify", "-m", message)
         for number in range(1, _MOST_BRANCHES):
             branch = name if number == 1 else f"{name}-{number}"
@@ -95,11 +96,6 @@ class Clone:
             if git.tried(self.folder, "diff", "--quiet", "--cached", commit, "--", *paths).returncode == 0:
                 return reference.removeprefix("refs/heads/")
         return ""
-
-    def _author(self) -> dict[str, str]:
-        return {
-            key: value for key, value in _AUTHOR.items() if not git.tried(self.folder, "config", key).stdout.strip()
-        }
 
 
 def _connect(folder: Path, repository: str) -> None:

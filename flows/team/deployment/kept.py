@@ -59,10 +59,7 @@ def in_entries(store: Store, keys: Iterable[str]) -> Mapping[str, set[str]]:
 
 
 def with_files(named: Iterable[str], stores: Iterable[Store]) -> set[str]:
-    """``named`` and the files of the folders among them, whose listing any of ``stores`` may have.
-
-    Raises ``DataError`` if a listing does not have its digest: then the files of the folder are unknown.
-    """
+    """``named`` and the files of their folders as ``stores`` list them; raises ``DataError`` if a list was edited."""
     kept = set(named)
     for store in stores:
         have = set(store.keys("files/md5/"))

@@ -57,10 +57,7 @@ class Notice:
 
 
 def notice(run: str, error: BaseException | None, message: str, lines: Sequence[str]) -> Notice:
-    """The notice of a run that ended with ``error``; for a ``StagesFailed`` it names the stages and their reasons.
-
-    ``message`` belongs to the run's final state, and ``lines`` end the run's log.
-    """
+    """The notice of a run that ended with ``error``; ``message`` is its final state's, and ``lines`` end its log."""
     failures: dict[str, str] = getattr(error, "failures", {})
     cause = "; ".join(f"{name}: {reason}" for name, reason in failures.items()) or message
     shown, advice = _shown(Path.cwd(), [*failures], lines), remedy(f"{type(error).__name__}: {cause}")

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -83,11 +82,7 @@ class Away(Places):
         return self.needs[name].retries
 
     def check(self, stages: Collection[str]) -> None:
-        """Check what workers need, before any stage starts; each pool must have a deployment or a launcher.
-
-        Raises ``DataError`` if code is not committed and pushed, results stay in this folder, or a pool has neither a
-        deployment nor an installed launcher.
-        """
+        """Check what workers need before any stage starts; raises ``DataError`` if code, remote or pool is not ready."""
         names = [name for name in self.graph.ordered() if name in stages and not self.needs[name].is_here]
         if not names:
             return
@@ -144,11 +139,7 @@ class Away(Places):
         return made.state
 
     def run_parts(self, name: str, force: bool, on_line: OnLine) -> State | None:
-        """Have the parts of a stage computed by its pool, at once; the stage itself does what they leave undone.
-
-        Returns the state if the cache has the result, so that no part is needed; otherwise ``None``. Raises
-        ``Cancelled``.
-        """
+        """Have the pool compute a stage's parts at once, unless the cache has the result; returns its state then."""
         if (state := self._prepare(name, force, on_line)) is not None:
             return state
         count = self.needs[name].parts
@@ -211,10 +202,17 @@ class Away(Places):
         """Run the command of the pool's launcher, which ends with the stage and prints its lines."""
         name, text, failures = order.stage, signed(order), list[str]()
         need, path = self.needs[name], (self.root / ORDERS / f"{sha256_of(text.encode())}.json").absolute()
+
+        def heard(line: str) -> None:
+            if found := _FAILED.fullmatch(line):
+                failures[:] = found.groups()
+            else:
+                on_line(line)
+
         write_text(path, text)
         try:
             with slots_held(need.slots, self.dvc.check, on_line):
-                self.dvc.launch(need.command(name, str(path)), path, partial(_heard, failures, on_line))
+                self.dvc.launch(need.command(name, str(path)), path, heard)
         except DvcError as error:
             kind, cause = failures or ("lost", str(error))
             raise _error(kind)(f"{name} in pool {need.pool}: {cause}") from error
@@ -325,14 +323,6 @@ def _work_pool(pool: str) -> str:
 def _error(kind: str) -> type[PathfinderError]:
     """The class of an error that a machine names (flows.tasks.class_of)."""
     return {"transient": TransientError, "lost": WorkerLost}.get(kind, DataError)
-
-
-def _heard(failures: list[str], on_line: OnLine, line: str) -> None:
-    """Pass a line of a launcher on, or keep the class and the message of a failure that it states."""
-    if found := _FAILED.fullmatch(line):
-        failures[:] = found.groups()
-    else:
-        on_line(line)
 
 
 def _cancel(client: SyncPrefectClient, run: UUID, reason: str) -> None:

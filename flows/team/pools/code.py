@@ -18,11 +18,7 @@ _NAMED = 3
 
 
 def committed(root: Path, graph: Graph, stages: Iterable[str]) -> str:
-    """The commit with which other machines can run ``stages``; a changed params.yaml goes to them as a parameter.
-
-    Raises ``DataError`` if a file that they read has changes which are not committed, git cannot tell, or git's origin
-    lacks the commit.
-    """
+    """The commit with which other machines run ``stages``; raises ``DataError`` if code is not committed or pushed."""
     head = (git("rev-parse", "HEAD", root=root) or "").strip()
     if not head:
         raise DataError(f"{root}: no git commit; stages on other machines need committed code")

@@ -84,10 +84,7 @@ class Lease:
         self._folder = digest_of([run.cmd, run.deps, run.params, sorted(run.outs)])
 
     def look(self) -> Terms | None:
-        """The terms of the last holder, ``ended`` as ``SILENT`` if it gives no sign; ``None`` if there was none.
-
-        Raises ``DataError`` if they are not valid.
-        """
+        """The last holder's terms, ``SILENT`` if it gives no sign, or ``None``; raises ``DataError`` if not valid."""
         self._store.put(f"{self._folder}/{_ASKED}", b"")
         times = {item.key.rpartition("/")[2]: item.modified for item in self._store.listed(f"{self._folder}/")}
         last = max((name for name in times if name.isdecimal()), default="")

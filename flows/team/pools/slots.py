@@ -7,6 +7,7 @@ renews. The lease ends with the stage or, if its machine is gone, a minute later
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
@@ -32,10 +33,23 @@ def slots_held(wanted: Mapping[str, int], check: Callable[[], None], on_line: On
     While it waits, ``check`` is called every few seconds and may raise. If the server is away for longer than the
     lease, the stage continues without its slots.
     """
-    with contextlib.ExitStack() as stack:
+    slots = contextlib.ExitStack()
+    try:
         for name in sorted(wanted):  # in one order, so that two stages never wait for each other
-            stack.enter_context(_held(name, wanted[name], check, on_line))
+            for attempt in itertools.count():
+                try:  # each question is answered at once, since Prefect's own wait cannot be interrupted
+                    slots.enter_context(concurrency(name, wanted[name], max_retries=0, lease_duration=LEASE_S))
+                    break
+                except ConcurrencySlotAcquisitionError as error:
+                    _require_waiting(error.__cause__)
+                if attempt == 0:
+                    on_line(f"waits for {wanted[name]} of the slots {name}")
+                check()
+                time.sleep(_LOOK_S)
         yield
+    finally:
+        with contextlib.suppress(httpx.HTTPError, PrefectException):  # the leases end by themselves
+            slots.close()
 
 
 def ensure(client: SyncPrefectClient, limits: Mapping[str, int]) -> None:
@@ -52,28 +66,6 @@ def prioritise(client: SyncPrefectClient) -> None:
         if [queue.name for queue in ours] != ["default"]:
             for number, queue in enumerate(ours, start=1):
                 client.update_work_queue(queue.id, priority=number)
-
-
-@contextlib.contextmanager
-def _held(name: str, number: int, check: Callable[[], None], on_line: OnLine) -> Iterator[None]:
-    """Hold slots of one name; each question is answered at once, since Prefect's own wait cannot be interrupted."""
-    waits, slots = False, contextlib.ExitStack()
-    while True:
-        try:
-            slots.enter_context(concurrency(name, number, max_retries=0, lease_duration=LEASE_S))
-            break
-        except ConcurrencySlotAcquisitionError as error:
-            _require_waiting(error.__cause__)
-        if not waits:
-            on_line(f"waits for {number} of the slots {name}")
-        waits = True
-        check()
-        time.sleep(_LOOK_S)
-    try:
-        yield
-    finally:
-        with contextlib.suppress(httpx.HTTPError, PrefectException):  # the lease ends by itself
-            slots.close()
 
 
 def _require_waiting(cause: BaseException | None) -> None:

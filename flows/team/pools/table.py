@@ -112,10 +112,7 @@ class Needs:
 
 
 def needs(root: Path, stages: Iterable[str]) -> dict[str, Needs]:
-    """The needs of each stage; each value comes from the first line that matches the stage and has it.
-
-    Raises ``DataError`` if the file is not valid. Without the file, every stage runs here.
-    """
+    """The needs of each stage, each from the first line that has it; raises ``DataError`` if the file is not valid."""
     if not (root / FILE).exists():
         return {name: Needs() for name in stages}
     resources, profile = read_settings(Resources, root / FILE), profile_of(root)

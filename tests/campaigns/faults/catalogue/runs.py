@@ -122,8 +122,8 @@ RUNS = (
         "D8-next",
         "the next run does not end what a killed one left",
         "flows/guard/lock.py",
-        "        processes.end_owned(mark)\n",
-        "        continue\n",
+        "            processes.end_owned(mark)\n",
+        "            continue\n",
         f"{FLOWS}/test_guard.py::test_the_next_run_ends_what_the_guardian_could_not",
     ),
     Fault(
