@@ -82,7 +82,7 @@ class Away(Places):
         return self.needs[name].retries
 
     def check(self, stages: Collection[str]) -> None:
-        """Check what workers need before any stage starts; raises ``DataError`` if code, remote or pool is not ready."""
+        """Check what workers need before a stage starts; raises ``DataError`` if code, remote or pool is not ready."""
         names = [name for name in self.graph.ordered() if name in stages and not self.needs[name].is_here]
         if not names:
             return
