@@ -198,8 +198,7 @@ def change_list(root: Path, name: str, pem: Path | None, changes: Mapping[str, A
     entries = {each.name: each.model_dump(by_alias=True) for each in before.keys}
     entry = entries.get(name, {"name": name, "from": datetime.now(UTC).replace(microsecond=0)})
     if pem is not None:
-        ((_, content),) = _read([pem]).items()
-        entry["pem"] = content.decode()
+        entry["pem"] = _public_key(pem).decode()
     elif name not in entries:
         raise DataError(f"{LIST}: has no key {name!r}; add it with --pem FILE; it has {', '.join(entries) or 'none'}")
     entries[name] = entry | {key: value for key, value in changes.items() if value is not None}

@@ -143,11 +143,8 @@ def check(
 ) -> Report:
     """Check ``path`` and everything it depends on, or every stage of dvc.yaml and every ``.dvc`` file.
 
-    Compares the workspace, DVC's cache and the remotes on this machine with the md5 in the locks and the ``.dvc``
-    files; the locks with themselves, dvc.yaml, params.yaml and the records; records with their names and the ledger;
-    source files with the sha256 in the manifest; the log of each remote with itself; signatures with the trusted keys,
-    to which ``keys`` adds files. With ``strict``, a stage without a record that a trusted key signed is an error;
-    without it, only a record that no trusted key signed next to one that has such a signature.
+    ``keys`` adds files to the trusted keys. With ``strict``, a stage without a record that a trusted key signed is an
+    error; without it, only a record that no trusted key signed next to one that has such a signature.
     ``remote`` says how to read remotes on other machines: not, by their listing, or every byte. ``testimony`` is the
     place with the notes of a witness, with which the ledger and the logs are compared; ``tsas`` are files with the
     certificates of those who stamp its notes. With ``roots``, only the list of keys that one of them signed counts, and
