@@ -205,7 +205,11 @@ class Dvc:
             self.check()
             command = [*(["--wait-for-lock"] if module == "dvc" else []), *arguments]
             environment = {**self._environment, **(variables or {}), processes.MARK: mark}
-            process = self._start(module, command, root or self.root, environment, stdin)
+            folder, forked = root or self.root, None
+            if module == "dvc" and self._warm is not None:
+                with contextlib.suppress(OSError):  # the warm process was killed, or cannot take the command
+                    forked = self._warm.start(command, folder, environment)
+            process = forked or processes.start(module, command, folder, environment, subprocess.PIPE, stdin)
             self._running[process] = arguments[-1]
         tail: deque[str] = deque(maxlen=_TAIL_LINES)
         expired = threading.Event()
@@ -244,20 +248,6 @@ class Dvc:
         if code != 0:
             raise DvcError([module, *arguments] if module else arguments, code, "\n".join(tail))
         return tail
-
-    def _start(
-        self,
-        module: str,
-        command: Sequence[str],
-        root: Path,
-        environment: Mapping[str, str],
-        stdin: int | IO[bytes],
-    ) -> processes.Command | subprocess.Popen[str]:
-        """Start a command. A command of DVC becomes a fork of the warm process if there is one."""
-        if module == "dvc" and self._warm is not None:
-            with contextlib.suppress(OSError):  # the warm process was killed, or cannot take the command
-                return self._warm.start(command, root, environment)
-        return processes.start(module, command, root, environment, subprocess.PIPE, stdin)
 
 
 def _watching(stage: str, states: list[State], on_line: OnLine | None = None) -> OnLine:

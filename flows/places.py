@@ -7,7 +7,6 @@ from typing import Annotated
 
 from pydantic import Field
 
-from flows import hooks
 from flows.dvc import Dvc, OnLine, State
 from flows.graph import Graph
 from ground.io import PathfinderError
@@ -58,9 +57,3 @@ class Places:
     def stop(self) -> None:
         """End the stages that run, at every place."""
         self.dvc.stop()
-
-
-def places(dvc: Dvc, graph: Graph, address: str) -> Places:
-    """The places of the first package that has some, or else only the folder of the run."""
-    found: Places = next(hooks("places"), Places)(dvc, graph, address)
-    return found

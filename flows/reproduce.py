@@ -35,7 +35,7 @@ from flows.graph import Graph, load_graph, missing_data, out_of_date, profile_of
 from flows.guard.endings import SETTLE_S, left_behind, server_needed, settle
 from flows.guard.lock import Hold, held
 from flows.parameters import Jobs, Targets
-from flows.places import places
+from flows.places import Places
 from flows.tasks import Pushes, ended, stage_task, store_task, with_assets, with_retries
 from flows.terminal import Outcome, Terminal, flow_output, log_path
 from ground.io import PathfinderError
@@ -134,7 +134,7 @@ class Run:
         omp_threads = os.environ.get("OMP_NUM_THREADS", str(threads))
         variables = {"OMP_NUM_THREADS": omp_threads, FLOW_RUN: flow_run.get_id() or ""}
         self.dvc = Dvc(root, variables, warm=True)
-        self.places = places(self.dvc, graph, self.address)
+        self.places: Places = next(hooks("places"), Places)(self.dvc, graph, self.address)
         self._stage = stage_task(self.places, self.terminal, Guard(root) if pull else None)
         self._pushes = Pushes(self.places.push, self.terminal)
 

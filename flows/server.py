@@ -190,11 +190,7 @@ def starting(root: Path) -> Iterator[None]:
 
 
 def start_server(root: Path, owned: bool = False) -> Service:
-    """Start a server in the background and wait until it responds; its output goes to ``server.log``.
-
-    It gets the port of the folder's last server if that is free. An ``owned`` server ends with this process. Raises
-    ``DataError`` if the server exits or does not respond in time.
-    """
+    """Start a server, on the last one's port if that is free; raises ``DataError`` if it does not respond in time."""
     last = _read(root, "server")
     if last and not processes.is_of_folder(last.place, root):
         last = None

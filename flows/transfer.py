@@ -10,7 +10,7 @@ from __future__ import annotations
 import configparser
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from evidence.dvc.history import read_lock
@@ -32,16 +32,20 @@ def prepare(root: Path, names: Sequence[str]) -> Path:
     config = _config(root)
     with dvc_lock(root):
         lock = read_lock(root)
-    outs = [lock[name].outs for name in names if name in lock]
-    for each in outs:
-        _cache_small_files(root, Path(config["cache"]["dir"]), each)
+    outs = [out for name in names if name in lock for out in lock[name].outs.items()]
+    for path, md5 in outs:
+        # Git holds small outs, so the cache of a clone lacks them, and a remote is complete only with them.
+        target, file = Path(config["cache"]["dir"]) / object_key(md5), root / path
+        if not target.exists() and file.is_file() and md5_of(file) == md5:
+            write_bytes(target, file.read_bytes())
+            target.chmod(0o444)
     folder = root / FOLDER
     (folder / ".dvc").mkdir(parents=True, exist_ok=True)
     text = io.StringIO()
     config.write(text)
     write_text(folder / ".dvc/config", text.getvalue())
-    hashes = sorted({md5 for each in outs for md5 in each.values()})
-    lines = [f"- {{path: 'out{number}', hash: md5, md5: '{md5}'}}\n" for number, md5 in enumerate(hashes)]
+    hashes = enumerate(sorted({md5 for _, md5 in outs}))
+    lines = [f"- {{path: 'out{number}', hash: md5, md5: '{md5}'}}\n" for number, md5 in hashes]
     write_text(folder / "push.dvc", "outs:\n" + "".join(lines))
     return folder
 
@@ -64,12 +68,3 @@ def _config(root: Path) -> configparser.ConfigParser:
         for key, value in _TIMEOUTS_S.items():
             config[remote].setdefault(key, value)
     return config
-
-
-def _cache_small_files(root: Path, cache: Path, outs: Mapping[str, str]) -> None:
-    """Copy outs that git holds to the cache, which lacks them in a clone: a remote is complete only with them."""
-    for path, md5 in outs.items():
-        target, file = cache / object_key(md5), root / path
-        if not target.exists() and file.is_file() and md5_of(file) == md5:
-            write_bytes(target, file.read_bytes())
-            target.chmod(0o444)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,10 @@ def forget(selectors: Sequence[str], root: Path, reason: str = "", dry_run: bool
     in_trees = bool(runs) or any(part["held_out"] for part in found)
     stages = _stages_again(root, in_trees)
     if new and not dry_run:
-        _append(root / EXCLUSIONS, new.values())
+        text = (root / EXCLUSIONS).read_text(encoding="utf-8")
+        end = "" if not text or text.endswith("\n") else "\n"
+        lines = [json.dumps(_row(entry), ensure_ascii=False) + "\n" for entry in new.values()]
+        write_text(root / EXCLUSIONS, "".join([text, end, *lines]))
     return {
         "excluded": [_row(entry) for entry in new.values()],
         "already_excluded": sorted(wanted.keys() - new.keys()),
@@ -72,13 +75,6 @@ def _exclusions(selection: Selection, root: Path, reason: str) -> Iterator[Exclu
             step, completion = row["position"], row["completion"]
             name = "" if selection.kind == "content" else row["id"]
             yield Exclusion(content=contents[row["line_id"]], step=step, completion=completion, reason=reason, id=name)
-
-
-def _append(path: Path, entries: Iterable[Exclusion]) -> None:
-    """Add lines to the list; earlier lines keep their bytes."""
-    text = path.read_text(encoding="utf-8")
-    lines = [json.dumps(_row(entry), ensure_ascii=False) for entry in entries]
-    write_text(path, text + ("\n" if text and not text.endswith("\n") else "") + "".join(f"{line}\n" for line in lines))
 
 
 def _row(entry: Exclusion) -> dict[str, Any]:
