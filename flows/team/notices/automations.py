@@ -65,10 +65,7 @@ class Target:
 
 
 def target(name: str) -> Target:
-    """The block ``name``, such as ``slack-webhook/team``; an address gets or updates a webhook block of its own.
-
-    Raises ``DataError`` if the server has no such block, or the block sends no messages.
-    """
+    """The block TYPE/NAME, or a webhook block for an address; raises ``DataError`` if there is none that sends."""
     if "://" in name:
         webhook = Webhook(url=name, headers={"Content-Type": "application/json"})
         return Target(UUID(str(webhook.save(BLOCK, overwrite=True))), True)
