@@ -1,1 +1,1 @@
-"""The audit: lineage of every result, the trace of one record, and verification of every digest."""
+"""Evidence for a DVC project: record, sign, publish, check and ask. It knows nothing of PRMs."""

@@ -107,7 +107,7 @@ class Claims:
         for link in self.workspace.links(path):
             yield self._finding(link, LINK.format(self.workspace.target(link)), cause="link")
         for name in self.workspace.unread(path) if kind == "output" else ():
-            yield self._finding(name, "no digest covers compiled modules in an output; delete it", cause="unread")
+            yield self._finding(name, "is in an output, but no digest covers it; delete it", cause="unread")
         where, now = self._now(path)
         recorded = (self.record.inputs | self.record.outputs).get(path) if self.record else None
         if self.made_once and kind == "input" and self.defined and path not in self.defined.deps:

@@ -27,6 +27,7 @@ from evidence.record.signing import (
     own_key,
     own_model_key,
     public_pem,
+    read_pem,
     read_public_keys,
     sign,
 )
@@ -242,7 +243,7 @@ def why_trusted(workspace: Workspace, keys: Keys, files: Iterable[Path] = ()) ->
     for key, each in keys.listed.items():
         found[key] = f"{each.name} ({LIST.as_posix()}, since {each.start.isoformat()})"
     for path, name in _trusted_files(workspace):
-        found.setdefault(key_id(path.read_bytes()), f"{path.stem} ({name} {workspace.since(name)})")
+        found.setdefault(key_id(read_pem(path)), f"{path.stem} ({name} {workspace.since(name)})")
     return {key: found.get(key, "this user's own key") for key in keys}
 
 

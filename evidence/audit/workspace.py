@@ -49,8 +49,10 @@ class Workspace:
         return (self.root / link).readlink().as_posix()
 
     def unread(self, path: str) -> list[str]:
-        """The files and folders inside a folder that have no part in its digest because of their name."""
-        return sorted(found.relative_to(self.root).as_posix() for found in (self.root / path).rglob("__pycache__"))
+        """What a folder holds without a part in its digest: compiled modules, pipes, sockets and devices."""
+        inside = (Path(found) for found in _at_and_below([self.root / path]))
+        left = (found for found in inside if found.name == "__pycache__" or _is_special(found))
+        return sorted(found.relative_to(self.root).as_posix() for found in left)
 
     def is_executable(self, path: str) -> bool:
         """True if the owner of a file may execute it."""
@@ -100,7 +102,7 @@ class Workspace:
 def refuse_pipes(places: Iterable[Path]) -> None:
     """Raise ``DataError`` for a pipe, a socket or a device at a place or below it: a reader would wait for ever."""
     for path in _at_and_below(places):
-        if not os.path.isfile(path) and not os.path.isdir(path) and os.path.exists(path):
+        if _is_special(path):
             raise DataError(f"{path}: a pipe, a socket or a device, which nothing here makes; delete it")
 
 
@@ -111,6 +113,11 @@ def links_in(places: Iterable[Path], root: Path) -> Iterator[Finding]:
     for path in (Path(found) for found in _at_and_below(places) if os.path.islink(found)):
         where = path.relative_to(root) if path.is_relative_to(root) else path
         yield Finding(where.as_posix(), LINK.format(path.readlink()))
+
+
+def _is_special(path: str | Path) -> bool:
+    """True for a pipe, a socket or a device."""
+    return not os.path.isfile(path) and not os.path.isdir(path) and os.path.exists(path)
 
 
 def _at_and_below(places: Iterable[Path]) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Changes of dvc.lock that DVC has no command for, and the lock that DVC's commands wait for.
 
-A change keeps the text of every stage that it does not concern: no value is formatted anew.
+``drop`` and ``replace_blocks`` keep the text of all other stages; ``replace_entries`` writes the whole lock anew.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The stage graph, code identity, content digests and lineage records."""
+"""Lineage records: what a run of a stage read, ran and made, and who signed it."""

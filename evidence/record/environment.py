@@ -181,7 +181,7 @@ def git_in(root: Path) -> list[str]:
     return [*start, *(word for setting in (*_GIT_OFF, *filters) for word in ("-c", setting))]
 
 
-def hidden_edits(root: Path = Path(".")) -> list[str]:
+def hidden_edits(root: Path) -> list[str]:
     """The files that differ from the index although a flag of the index keeps them out of ``git status``."""
     entries = (git("ls-files", "-v", "-z", root=root) or "").split("\0")
     flagged = [entry[2:] for entry in entries if entry[:1] == "S" or entry[:1].islower()]

@@ -102,7 +102,12 @@ def key_id(pem: bytes) -> str:
 
 def read_public_keys(folder: Path) -> dict[str, bytes]:
     """The PEM of every public key in a folder (``*.pem``), by its name."""
-    return {key_id(pem): pem for pem in (path.read_bytes() for path in sorted(folder.glob("*.pem")))}
+    return {key_id(pem): pem for pem in map(read_pem, sorted(folder.glob("*.pem")))}
+
+
+def read_pem(path: Path) -> bytes:
+    """The text of a key with the line ends that its name is made from; git may have changed them."""
+    return path.read_bytes().replace(b"\r\n", b"\n")
 
 
 def sign(payload: bytes, payload_type: str) -> dict[str, object]:

@@ -310,13 +310,21 @@ def _results(one: Files, two: Files) -> Iterator[dict[str, Any]]:
         left, right = one.value(SETTINGS.tables), two.value(SETTINGS.tables)
     except PathfinderError:
         return
-    lines = [{row["system"]: row for row in each["results"]} for each in (left, right)]
+    lines = [dict(_systems(each)) for each in (left, right)]
     for system, row in lines[1].items():
         for key, new in row.items():
             old = lines[0].get(system, {}).get(key)
             scores = [each.get("value") for each in (old, new) if isinstance(each, Mapping)]
             if len(scores) == 2 and scores[0] != scores[1]:
                 yield {"figure": f"{system}, {key}", "left": scores[0], "right": scores[1]}
+
+
+def _systems(tables: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The rows of the main results by system; none in a file with a different content."""
+    rows = tables.get("results") if isinstance(tables, Mapping) else None
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, Mapping) and isinstance(row.get("system"), str):
+            yield row["system"], row
 
 
 def lines_of(found: Mapping[str, Any]) -> Iterator[str]:

@@ -277,7 +277,7 @@ def test_records_of_another_key_are_attested_when_it_is_named(
     public.write_bytes(public_pem(own))
     key = project / TRUSTED / "runner.pem"
     key.parent.mkdir(parents=True)
-    key.write_bytes(public.read_bytes())
+    key.write_bytes(public.read_bytes().replace(b"\n", b"\r\n"))
     assert f"attested by runner ({TRUSTED}/runner.pem in no commit); " in check(None, project).summary()
     with pytest.raises(DataError, match=r"none\.pem: cannot be read"):
         check(None, project, keys=[tmp_path / "none.pem"])

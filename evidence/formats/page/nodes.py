@@ -24,6 +24,7 @@ from ground.show import counted
 from ground.text import anchor_of
 
 _TABLES, _LINES = SETTINGS.tables, SETTINGS.lines
+_FIGURES = " figure "  # with spaces, so that it is not the name of a stage
 _LINES_SHOWN, _PROBLEM_SHOWN, _NAMES_SHOWN = 3, 160, 4
 Lines = tuple[int, list[tuple[str, str]]]
 
@@ -153,7 +154,7 @@ class Nodes:
         """The sources that the stages on the page read."""
         self.anchors: dict[str, str] = {}
         """The address of each row, unique on the page, by its title."""
-        for title in [*self.groups, *(f"source {name}" for name in self.sources), "figure"]:
+        for title in [*self.groups, *(f"source {name}" for name in self.sources), _FIGURES]:
             wanted, taken = anchor_of(title) or "row", set(self.anchors.values())
             names = (wanted if number == 1 else f"{wanted}-{number}" for number in count(1))
             self.anchors[title] = next(name for name in names if name not in taken)
@@ -223,7 +224,7 @@ class Nodes:
         if len(self.figures) == 1:
             title, note = self.figures[0].name, self.figures[0].value
         parents = self._makers(self.tables)
-        return [Node(self.anchors["figure"], "figure", title, note, parents=parents, figures=self.figures)]
+        return [Node(self.anchors[_FIGURES], "figure", title, note, parents=parents, figures=self.figures)]
 
     def _stage(self, title: str, names: list[str]) -> Node:
         stages = [self.stages[name] for name in names]

@@ -28,6 +28,16 @@ def page(study: Path) -> str:
     return render(study)
 
 
+def test_a_stage_may_have_the_name_of_the_figures(study: Path, tmp_path: Path) -> None:
+    project = Path(shutil.copytree(study, tmp_path / "project", symlinks=True))
+    for name in ("dvc.yaml", "dvc.lock"):
+        text = (project / name).read_text()
+        (project / name).write_text(text.replace("  report:\n", "  figure:\n"))
+    found = rows(render(project))
+    assert ">figure<" in found["figure"]
+    assert 'data-up="figure"' in found["figure-2"]
+
+
 def rows(page: str) -> dict[str, str]:
     """The HTML of every row by its address."""
     parts = re.split(r'<li id="([^"]+)" class="(?:figure|stage|plan|source)"', page)

@@ -49,6 +49,7 @@ def workspace() -> Iterator[tuple[str, Tampering]]:
 
     for name in ("models/full/__pycache__", "data/corpus/__pycache__", "models/full/b/__pycache__"):
         yield f"add {name}", partial(added, name=name, make=lambda path: beside(path / "mix.cpython-311.pyc"))
+    yield "add a pipe to a model", partial(added, name="models/full/pipe", make=os.mkfifo)
     for name in (".DS_Store", "Thumbs.db", ".weights.txt.swp", "weights.txt~", "#weights.txt#"):
         yield f"add {name} to a model", partial(added, name=f"models/full/{name}", make=beside)
 

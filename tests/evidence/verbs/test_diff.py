@@ -163,6 +163,13 @@ def test_the_main_results_that_changed_are_listed(project: Path) -> None:
     assert list(_figures(*sides)) == [{"figure": "ours, search", "left": 1.0, "right": 2.0}]
 
 
+@pytest.mark.parametrize("tables", [{"other": 1}, [], {"results": {"a": 1}}, {"results": [1, {"prm": {"value": 1}}]}])
+def test_tables_with_other_content_have_no_main_results(project: Path, tables: Any) -> None:
+    write_json(project / "reports/tables.json", tables)
+    stages, files = Files(project).stages, Files(project)
+    assert list(_figures(*(Side("x", stages, files=files) for _ in range(2)))) == []
+
+
 def test_a_side_that_is_nothing_is_one_line(twice: Path) -> None:
     with pytest.raises(DataError, match="neither a revision, nor a record's digest, nor an output"):
         diff("absent", None, twice)
