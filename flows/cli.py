@@ -211,9 +211,9 @@ def profile(
     show({"profile": name, "written": is_new, "not_pinned": unpinned}, as_json, lines)
 
 
-@app.command(rich_help_panel=PIPELINE, **example(""))
+@app.command(help=PIPELINE_VERBS["team"], rich_help_panel=PIPELINE, **example(""))
 def team(as_json: AsJson = False) -> None:
-    """Show a team's server, machines, slots and queue, who computes which stage, and the age of unfinished work."""
+    """Print the state of the team's work."""
     from flows import hooks
 
     lines = [line for state in hooks("state") for line in state(Path.cwd())]

@@ -27,6 +27,7 @@ PIPELINE_VERBS = {
     "plan": "Show which stages would run and why, or how much memory their models need.",
     "profile": "List the profiles, or write the params.yaml of one.",
     "pull": "Restore a published run from the remote, after its signed log was verified.",
+    "team": "Show a team's server, machines, slots and queue, who computes a stage, and the age of unfinished work.",
 }
 """Verbs of ``flows/cli.py``, which exists only in a clone of the project, and their help texts."""
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (keys: docs/commands.md).")]

@@ -146,8 +146,10 @@ def test_an_interrupted_command_resumes(folder: Path, monkeypatch: pytest.Monkey
 def test_every_input_is_read_before_any_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scorer, "score", lambda *_: pytest.fail("scored before all inputs were read"))
     shutil.rmtree("artifacts/raw/prmbench")
-    for on in ("processbench,prmbench", "processbench,search"):
-        done = CLI.invoke(app, ["bench", "model", "--on", on])
+    Path("file").touch()
+    options = (["processbench,prmbench"], ["processbench,search"], ["processbench", "--predictions", "file/folder"])
+    for given in options:
+        done = CLI.invoke(app, ["bench", "model", "--on", *given])
         assert (done.exit_code, isinstance(done.exception, SystemExit)) == (1, True), done.exception
 
 

@@ -291,6 +291,18 @@ def test_an_old_locale_shows_other_characters_as_escapes(tmp_path: Path) -> None
     assert (done.returncode, done.stdout) == (0, "a \\u2192 \xfc\n".encode("latin-1")), done.stderr
 
 
+def test_a_closed_output_and_an_early_interruption_are_no_tracebacks(tmp_path: Path) -> None:
+    start = "import sys; from pathfinder import cli; sys.argv = ['pathfinder', '--version']; "
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    for change, status, words in (
+        ("sys.stdout = None", 1, "error: standard output is closed; direct it to a file or to /dev/null\n"),
+        ("cli.app = lambda: (_ for _ in ()).throw(KeyboardInterrupt)", 130, ""),
+    ):
+        command = [sys.executable, "-c", f"{start}{change}; cli.main()"]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (status, words)
+
+
 @pytest.mark.parametrize("in_clone", [True, False])
 def test_help_lists_every_verb_and_loads_nothing_heavy(tmp_path: Path, in_clone: bool) -> None:
     done = command_in(ROOT if in_clone else tmp_path, "--help")
@@ -301,7 +313,7 @@ def test_help_lists_every_verb_and_loads_nothing_heavy(tmp_path: Path, in_clone:
     assert all(panel in done.stdout for panel in ("Pipeline (inside a clone)", "PRMs and benchmarks", "Audit"))
 
 
-@pytest.mark.parametrize("words", [("run", "train", "--jobs", "2"), ("plan", "--gpu"), ("profile",)])
+@pytest.mark.parametrize("words", [("run", "train", "--jobs", "2"), ("plan", "--gpu"), ("profile",), ("team",)])
 def test_outside_a_clone_the_pipeline_verbs_explain_what_they_need(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = command_in(tmp_path, *words)
     assert done.returncode == 1

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ground.io import DataError, write_json, write_text
+from ground.io import DataError, make_folder, write_json, write_text
 from ground.show import AsJson, offered, show, table
 
 Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")]
@@ -129,6 +129,8 @@ def bench(
     if not model.startswith(_CRITIC):
         _refuse(ctx, _JUDGE, "only for a chat model, critic:NAME")
     kept, seconds = kept_results(predictions, model, names)
+    if predictions is not None:
+        make_folder(predictions)  # an evaluation may take hours, and it ends with writing there
     if model.startswith(_CRITIC):
         from pathfinder.core.params import CriticSettings
         from pathfinder.judge.critics import critic_named

@@ -236,10 +236,20 @@ class _Reader:
         self._split, self._known, self._layout, self._ways = split, known, layout, Counter[str]()
         self._answered: dict[str, Row] = {}
         self._left_out = 0
+        self._solution: str | None = None
 
     def add(self, at: str, row: Any) -> None:
         """Read a row. Raises ``DataError`` for a row without the layout of the first one, and for a bad value."""
+        if self._solution and isinstance(row, dict) and row.get(self._solution, "") is None:
+            row = row | {self._solution: ""}  # a generation that failed; the answer beside it is no solution
         self._layout = layout = _layout_of(at, row, self._known, self._layout)
+        field = layout.solution_in(row)
+        self._solution = self._solution or field
+        if field != self._solution:
+            raise DataError(
+                f"{at}: the solution would be {field}, but it is {self._solution} in the first row; name the field "
+                "with --columns problem=…,solution=…"
+            )
         try:
             taken = layout.take(row)
         except WrongError as error:
@@ -256,7 +266,7 @@ class _Reader:
                 self._left_out += 1
                 return
         steps = tuple(self._steps(one, layout) for one in taken.solutions)
-        answer = None if layout.reads_answer(row) else row.get("answer")
+        answer = None if field == "answer" else row.get("answer")
         solutions = (taken.problem, steps, tuple(taken.sides))
         self.rows.append(GivenRow(at, str(identity), *solutions, taken.labels, taken.answers, answer))
 

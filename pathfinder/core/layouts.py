@@ -123,9 +123,9 @@ class Layout:
         """True if the row has every field of the layout with a value."""
         return all(any(row.get(name) is not None for name in each.split("|")) for each in self.fields)
 
-    def reads_answer(self, row: Row) -> bool:
-        """True if the row's field ``answer`` is its solution, as in GSM8K."""
-        return _ANSWERED in self.fields and _first(row, _ANSWERED)[0] == "answer"
+    def solution_in(self, row: Row) -> str | None:
+        """The field that holds the row's solution (``answer`` in GSM8K), if the layout has several for it."""
+        return _first(row, _ANSWERED)[0] if _ANSWERED in self.fields else None
 
 
 def require_version(name: str, log: Any) -> None:

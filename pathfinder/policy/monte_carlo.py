@@ -53,7 +53,8 @@ def tasks_of(solutions: Iterable[GivenSolution]) -> list[Task]:
     for one in solutions:
         parts = one.answer if isinstance(one.answer, list) else [one.answer]
         if not parts or not all(map(is_answer, parts)):
-            raise DataError(f"{one.at}: answer is {one.answer!r:.80}; give the right one, or --columns …,answer=FIELD")
+            remedy = "give one, or name its field with --columns …,answer=FIELD"
+            raise DataError(f"{one.at}: the right answer is {one.answer!r:.80}; {remedy}")
         if not all(step.strip() for step in one.steps or ("",)):
             raise DataError(f"{one.at}: a solution without steps, or an empty step; remove it")
         key = gold_of("", one.answer, "repaired")

@@ -110,8 +110,8 @@ def test_tokens_of_labels_and_turns_move_nothing(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("solutions", "message"),
     [
-        ([given("a", answer=None)], "f: row 1: answer is None; give the right one"),
-        ([given("a", answer=[])], "answer is .*; give the right one"),
+        ([given("a", answer=None)], "f: row 1: the right answer is None; give one"),
+        ([given("a", answer=[])], "the right answer is .*; give one"),
         ([given()], "f: row 1: a solution without steps, or an empty step; remove it"),
         ([given("a", " ")], "without steps, or an empty step"),
         ([given("a"), given("b", answer=8)], "the problem has another answer in an earlier row"),
