@@ -34,7 +34,7 @@ def read_results(folders: Sequence[Path]) -> Results:
         try:
             result = read_json(folder / RESULT)
             found[str(folder)] = result, [Row(**row) for row in result["rows"]]
-        except (KeyError, TypeError) as error:
+        except (FileNotFoundError, KeyError, TypeError) as error:
             raise DataError(f"{folder / RESULT}: no result of `pathfinder bench --predictions {folder}`") from error
     return found
 

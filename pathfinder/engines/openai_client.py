@@ -82,7 +82,8 @@ class ServerClient:
         for replica, result in zip(replicas, results, strict=True):
             if isinstance(result, TransientError):
                 replica.rest(time.monotonic())
-                print(printable(f"{result}\n{replica.url} is left out for now"), file=sys.stderr)
+                if len(replicas) > 1:
+                    print(printable(f"{result}\n{replica.url} is left out for now"), file=sys.stderr)
             elif isinstance(result, BaseException):
                 raise result
             else:
@@ -245,7 +246,7 @@ class ServerClient:
                 if attempt == retries:
                     raise TransientError(
                         f"{where}: {type(error).__name__}: {_said(error)} ({attempt + 1} tries); check that the server "
-                        "runs. All answers so far are kept: the same command resumes from them"
+                        "runs, then run the same command again"
                     ) from error
                 await asyncio.sleep(_wait(attempt, error))
                 attempt += 1
