@@ -49,7 +49,7 @@ class Workspace:
         return (self.root / link).readlink().as_posix()
 
     def unread(self, path: str) -> list[str]:
-        """What a folder holds without a part in its digest: compiled modules, pipes, sockets and devices."""
+        """The compiled modules, pipes, sockets and devices in a folder: they have no part in its digest."""
         inside = (Path(found) for found in _at_and_below([self.root / path]))
         left = (found for found in inside if found.name == "__pycache__" or _is_special(found))
         return sorted(found.relative_to(self.root).as_posix() for found in left)

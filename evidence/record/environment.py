@@ -225,7 +225,7 @@ def _value(text: str) -> str:
 
 
 def _stated(path: str, key: str = "") -> str | None:
-    """What the first line that begins with ``key`` says after its colon; ``None`` if the system has no such file."""
+    """The text after the colon of the first line that begins with ``key``; ``None`` if the system has no such file."""
     with suppress(OSError):
         lines = Path(path).read_text(encoding="utf-8").splitlines()
         return next((line.partition(":")[2].strip() for line in lines if line.startswith(key)), None)
