@@ -91,7 +91,10 @@ def profile_of(root: Path) -> str:
 
 
 def load_graph(root: Path) -> Graph:
-    """Read dvc.yaml and params.yaml, which may have no profile; raises ``DataError`` if one is not valid."""
+    """Read ``root/dvc.yaml`` and the targets in ``root/params.yaml``; raises ``DataError`` if one is not valid.
+
+    DVC also runs pipelines whose params.yaml names no profile and has keys of its own.
+    """
     params = read_yaml(root / PARAMS_FILE) if (root / PARAMS_FILE).is_file() else {}
     if "profile" in params:
         load_params(root / PARAMS_FILE)  # as every stage does

@@ -74,7 +74,10 @@ def home(root: Path) -> Path:
 
 
 def environment(root: Path, url: str) -> dict[str, str]:
-    """Variables for Prefect processes; a database, a place for leases and a retention that are set are kept."""
+    """Variables for Prefect processes: state under the project, frequent heartbeats, and how long records are kept.
+
+    A database, a place for leases and a retention that are set are kept.
+    """
     folder, page = home(root), url.removesuffix("/api")
     return {
         "PREFECT_HOME": str(folder),
@@ -114,7 +117,10 @@ def access() -> tuple[str, dict[str, str]]:
 
 
 def require_answer(url: str) -> None:
-    """Raise ``TransientError`` unless the server responds, ``DataError`` if it refuses or is no Prefect API."""
+    """Ask the server that this process uses, at ``url``, for its version; Prefect's own check ends in a traceback.
+
+    Raises ``TransientError`` if it does not respond, and ``DataError`` if it refuses or is no Prefect API.
+    """
     from prefect.client.base import ServerType
     from prefect.client.orchestration import get_client
 
@@ -190,7 +196,11 @@ def starting(root: Path) -> Iterator[None]:
 
 
 def start_server(root: Path, owned: bool = False) -> Service:
-    """Start a server, on the last one's port if that is free; raises ``DataError`` if it does not respond in time."""
+    """Start a server in the background and wait until it responds; its output goes to ``server.log``.
+
+    It gets the port of the folder's last server if that is free. An ``owned`` server ends with this process. Raises
+    ``DataError`` if the server exits or does not respond in time.
+    """
     last = _read(root, "server")
     if last and not processes.is_of_folder(last.place, root):
         last = None

@@ -16,7 +16,10 @@ from flows.terminal import Terminal
 
 
 def main(targets: Sequence[str], force: bool = False, pull: bool = False, jobs: int = 0) -> None:
-    """Run the flow and end it cleanly on a signal; raises as ``start`` does, and ``SystemExit`` if it failed."""
+    """Run the flow and end it cleanly on a signal.
+
+    Raises ``PathfinderError`` as ``start`` does, and ``SystemExit`` if a stage failed or the run was interrupted.
+    """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:

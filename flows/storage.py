@@ -26,7 +26,7 @@ REMOTE = "PATHFINDER_REMOTE"
 DEFAULT = Path(".pathfinder/storage")
 LEASES = "leases"
 """The folder of a remote that holds the leases of stages (flows.team.pools.lease)."""
-_DELAY_S, _PATIENCE_S = 2.0, 10.0  # for a store that refuses connections, as one that is restarted does
+_DELAY_S, _PATIENCE_S = 2.0, 10.0
 _HEADER = f"# Written by the flow from {REMOTE}; without that variable, the next run removes this file.\n"
 
 
@@ -80,7 +80,11 @@ def shared(root: Path, folder: str) -> Store | None:
 
 
 def preflight(root: Path, address: str) -> None:
-    """Raise ``DataError`` if results cannot be stored or signed, ``TransientError`` if the store does not answer."""
+    """Write and delete a small object, so that a run which cannot store or sign its results ends before it starts.
+
+    Waits a little for a store that refuses connections, as one that is restarted does. Raises ``DataError`` if the
+    store refuses or there is no usable key, and ``TransientError``, within half a minute, if it does not answer.
+    """
     own_public_keys()
     store = opened(root, address)
     key = f"probe/{uuid.uuid4().hex}"

@@ -230,7 +230,10 @@ def as_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 @contextmanager
 def at_revision(root: Path, rev: str | None) -> Iterator[Path]:
-    """Yield a folder with a revision's index and tables, or ``root``; raises ``DataError`` if no store has them."""
+    """Yield a folder with the index and reports/tables.json of a revision; without one, ``root`` itself.
+
+    Raises ``DataError`` if the lock of the revision has no index, or no store of this machine has its files.
+    """
     with at(root, rev) as folder:
         if rev is not None:
             files, index = Files(root, rev), schema.INDEX.as_posix()

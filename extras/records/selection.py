@@ -61,7 +61,10 @@ def is_selector(text: str) -> bool:
 
 
 def select(text: str, root: Path, with_rows: bool = False) -> Selection:
-    """The records that ``text`` names, always with rows if ``with_rows``; raises ``DataError`` if there are none."""
+    """The records that ``text`` names; ``with_rows`` reads their rows, although the counts may be known.
+
+    Raises ``DataError`` if it has no known form, or the index has none.
+    """
     if match := _COLUMN.fullmatch(text):
         return _of_column(text, match[1], match[2], root, with_rows)
     if match := _CONTENT.fullmatch(text):

@@ -31,7 +31,10 @@ class Clone:
 
     @classmethod
     def update(cls, folder: Path, repository: str, branch: str) -> Clone:
-        """Clone or fetch, and check out the branch's head; raises as ``at`` does, also without such a branch."""
+        """Clone, or fetch and check out the branch's head; files that git ignores stay.
+
+        Raises ``TransientError`` if the repository does not answer, and ``DataError`` if it has no such branch.
+        """
         _connect(folder, repository)
         found = git.tried(folder, "ls-remote", "--heads", "origin", f"refs/heads/{branch}")
         if found.returncode:
@@ -67,7 +70,10 @@ class Clone:
         return sorted({line.split(maxsplit=1)[1] for line in status.splitlines()})
 
     def commit(self, paths: Sequence[str], name: str, lines: Sequence[str], trailers: Mapping[str, str]) -> str:
-        """Commit ``paths`` to a new branch, with a number if ``name`` exists; raises ``TransientError`` if refused."""
+        """Commit ``paths`` and push them as a new branch; returns its name, which gets a number if ``name`` exists.
+
+        Raises ``TransientError`` if the branch cannot be pushed.
+        """
         message = "\n".join([lines[0], "", *lines[1:], "", *(f"{key}: {value}" for key, value in trailers.items())])
         git.run(self.folder, "add", "--", *paths)
         missing = [key for key in _AUTHOR if not git.tried(self.folder, "config", key).stdout.strip()]

@@ -154,7 +154,10 @@ def _as_json(template: str) -> str:
 def _absence(
     after: set[str], expected: tuple[str, ...], seconds: float, labels: Mapping[str, str] | None = None
 ) -> EventTrigger:
-    """A trigger for a run without an ``expected`` event ``seconds`` after one of ``after``, both with ``labels``."""
+    """A trigger for a run that emits none of the ``expected`` events within ``seconds`` of one of ``after``.
+
+    Only events with ``labels`` count.
+    """
     return EventTrigger(
         after=after,
         expect=set(expected),

@@ -32,7 +32,10 @@ _OTHERWISE = "correct the cause, then run again: stages that succeeded are not r
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What failed or was killed (``happened``) in a run, why, the last lines that were printed, and the remedy."""
+    """A message about one run: its name, what failed, why, the last lines that were printed, and the remedy.
+
+    ``happened`` is "failed" or "was killed".
+    """
 
     run: str
     stage: str
