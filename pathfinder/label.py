@@ -22,8 +22,11 @@ def labelled(
 ) -> dict[str, Any]:
     """Write the rows of ``solutions`` to ``out`` and return what the verb prints; a later call resumes.
 
-    Raises ``DataError`` if ``out`` exists, for a solution without an answer, and for a policy that does not fit.
+    Raises ``DataError`` if ``out`` exists or is ``-``, for a solution without an answer, and for a policy that does
+    not fit.
     """
+    if str(out) == "-":
+        raise io.DataError("--out -: label resumes from a file, not from standard output; name a new file")
     if out.exists():
         raise io.DataError(f"{out}: exists; name a new file with --out, or remove it")
     tasks, start, options = tasks_of(solutions), time.monotonic(), SearchOptions(policy, url)

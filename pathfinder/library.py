@@ -83,10 +83,10 @@ class PRM:
     def score_many(self, solutions: Iterable[tuple[str, Iterable[str]]]) -> list[ScoredSolution | UnscoredSolution]:
         """Score pairs of problem and steps, in their order. Solutions of the same problem share its computation.
 
-        A solution that is too long is an ``UnscoredSolution``. Raises ``DataError``, which counts from 0, for a
-        solution without steps or with steps that are no texts.
+        A solution that is too long is an ``UnscoredSolution``. Raises ``DataError``, which counts from 0, for what is
+        no pair, and for a solution without steps or with steps that are no texts.
         """
-        given = [_solution(number, *pair) for number, pair in enumerate(solutions)]
+        given = [_solution(number, pair) for number, pair in enumerate(solutions)]
         scores = zip(given, self._scorer.score(given), strict=True)
         return [scored_solution(one, found, self._scorer.known.unlike(one)) for one, found in scores]
 
@@ -102,7 +102,8 @@ def _usable(device: str) -> str:
     return device
 
 
-def _solution(number: int, problem: str, steps: Iterable[str]) -> Solution:
+def _solution(number: int, pair: tuple[str, Iterable[str]]) -> Solution:
+    problem, steps = pair if isinstance(pair, tuple | list) and len(pair) == 2 else ("", "")
     texts = tuple(steps) if isinstance(steps, Iterable) and not isinstance(steps, str) else ()
     if not texts or not all(isinstance(text, str) for text in (problem, *texts)):
         raise DataError(f"solution {number}: expected a problem and a list of steps, at least one, all of them texts")

@@ -116,6 +116,13 @@ def test_what_is_no_solution_is_refused(folder: Path, steps: list[str]) -> None:
         PRM.load(folder).score_many([(PROBLEM, STEPS), (PROBLEM, steps)])
 
 
+def test_what_is_no_pair_is_refused(folder: Path) -> None:
+    wrong: list[Any] = [[(PROBLEM,)], "ab", [(PROBLEM, STEPS, 1)], [5], [None]]
+    for solutions in wrong:
+        with pytest.raises(DataError, match="solution 0: expected a problem"):
+            PRM.load(folder).score_many(solutions)
+
+
 def test_steps_may_come_from_an_iterator_or_a_table(folder: Path) -> None:
     prm = PRM.load(folder)
     expected = prm.score(PROBLEM, STEPS).rewards

@@ -161,6 +161,8 @@ def test_labels_agree_with_the_world_s_truth(
     assert not list(Path(".pathfinder").rglob("*.json")), "the chunks are gone"
     again = CLI.invoke(app, words)
     assert (again.exit_code, "out.jsonl: exists; name a new file" in again.stderr) == (1, True)
+    streamed = CLI.invoke(app, [*words[:-1], "-"])
+    assert (streamed.exit_code, "--out -: label resumes from a file" in streamed.stderr) == (1, True)
 
 
 def to_first_error(row: Row) -> Iterator[bool]:
