@@ -139,7 +139,7 @@ def _refuse(out: Path, base: str, revision: str | None, head: str, variant: str 
     if revision and not base:
         raise io.DataError("--revision is for a --base of the Hub; name it, or leave the option out")
     if separator and head == "tokens":
-        raise io.DataError("--separator is for --head classes; add it, or leave the option out")
+        raise io.DataError("--separator needs --head classes; add that, or leave --separator out")
 
 
 def _base(name: str, revision: str | None, head: str) -> OpenedModel:

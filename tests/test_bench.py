@@ -119,7 +119,7 @@ def test_the_table_says_once_why_it_has_no_figure_of_the_paper(folder: Path) -> 
     head, *rest = run("bench", "model", "--on", "prmbench", "--limit", "5").splitlines()
     assert head.split() == ["benchmark", "rule", "subset", "figure", "n", "%", "95", "%", "interval"]
     assert [line.split()[1] for line in rest[:-1]] == ["definition", "soundness", "quality", "official"]
-    assert rest[-1] == "No figure of the paper is shown: the paper has no figure of this system."
+    assert rest[-1] == "The paper's figures are left out: the paper has no figure of this system."
 
 
 def test_an_interrupted_command_resumes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_the_published_checkpoint_is_evaluated_by_one_command(
         hub.lead_here(monkeypatch, tmp_path / "home")
         rows = rows_of(published.name, *asked)
     assert [row["value"] for row in rows] == expected
-    assert {row["note"] for row in rows} == {"other items: 15, in the paper 6,216"}
+    assert {row["note"] for row in rows} == {"15 items, the paper has 6,216"}
 
 
 def test_a_published_prm_gives_the_rules_of_its_authors_and_of_the_benchmark(folder: Path) -> None:
@@ -237,7 +237,7 @@ def test_search_with_a_policy_in_this_process(world: Path, problems: str, monkey
     assert {row["n"] for row in rows} == {1, 2}
     notes = {row["rule"]: row["note"] for row in rows if row["subset"] == "all"}
     assert notes["prm@2 official"] == "the paper has no figure of this system"
-    assert notes["pass@1"] == "other items: 2, in the paper 1,242"
+    assert notes["pass@1"] == "2 items, the paper has 1,242"
     assert notes["best of 2: min"] == "the paper has no such figure"
 
 
@@ -309,7 +309,7 @@ def test_the_paper_s_figure_is_shown_only_where_the_input_is_the_paper_s(process
     assert (row.paper, row.note) == (None, "another policy")
     fewer = ProcessBenchEvaluation(replace(processbench.loaded, items=processbench.items[1:]))
     (row,) = compared(fewer, "soundness", paper)
-    assert (row.paper, row.note) == (None, "other items: 3,399, in the paper 3,400")
+    assert (row.paper, row.note) == (None, "3,399 items, the paper has 3,400")
     moved = [replace(processbench.items[0], subset="math"), *processbench.items[1:]]
     (row,) = compared(ProcessBenchEvaluation(replace(processbench.loaded, items=moved)), "soundness", paper)
     assert (row.paper, row.note) == (None, "other subsets than the paper's")

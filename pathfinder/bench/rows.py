@@ -83,7 +83,7 @@ def printed(rows: Sequence[Row]) -> Iterator[str]:
     with_paper = any(row.paper is not None for row in rows)
     yield from table([_cells(row, with_paper) for row in rows])
     if not with_paper:
-        yield from (f"No figure of the paper is shown: {note}." for note in notes)
+        yield from (f"The paper's figures are left out: {note}." for note in notes)
 
 
 def _cells(row: Row, with_paper: bool) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _compared(found: Sequence[_Found], benchmark: str, rule: str, paper_: Paper)
             note = "the paper has no figure of this system" if paper_.rule else "the paper has no such figure"
         elif one.sizes != wanted:
             have, want = sum(one.sizes.values()), sum(wanted.values())
-            note = f"other items: {have:,}, in the paper {want:,}" if have != want else "other subsets than the paper's"
+            note = f"{have:,} items, the paper has {want:,}" if have != want else "other subsets than the paper's"
         elif rule != paper_.rule:
             note = f"the paper's rule is {paper_.rule}"
         else:

@@ -133,7 +133,7 @@ def test_the_verb_trains_a_model_that_transformers_and_score_read_alike(
     ("words", "message"),
     [
         (["--head", "classes", "--variant", "plain_error"], "has one label, so it cannot train plain_error"),
-        (["--separator", "x"], "--separator is for --head classes"),
+        (["--separator", "x"], "--separator needs --head classes"),
         (["--head", "classes", "--base", "gemma"], "takes qwen2, qwen3, mistral, llama, not 'gemma2'"),
     ],
 )
