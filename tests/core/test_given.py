@@ -295,18 +295,6 @@ def test_a_conversation_that_is_no_question_with_its_answer_is_refused(
         read(tmp_path, {"messages": turns})
 
 
-def test_a_right_answer_is_not_read_as_the_solution_of_a_failed_generation(tmp_path: Path) -> None:
-    first = {"problem": "What is 12 + 7?", "response": "12 + 7 = 19.", "answer": "19"}
-    rows = [first, first | {"response": None}, {"problem": "p", "response": None}]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    assert [row.solutions for row in read_given(str(path)).rows] == [(("12 + 7 = 19.",),), ((),), ((),)]
-    for others in ([rows[1], first], [first, {"problem": "p", "answer": "19"}]):
-        path.write_text("".join(f"{json.dumps(row)}\n" for row in others))
-        with pytest.raises(DataError, match=r"row 2: the solution would be \w+, but it is \w+ in the first row"):
-            read_given(str(path))
-
-
 def test_pairs_of_two_problems_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="row 1: 2 different problems"):
         read(tmp_path, VARIANTS["pairs, prompt and conversations"] | {"prompt": "P"})
