@@ -241,7 +241,7 @@ class _Reader:
     def add(self, at: str, row: Any) -> None:
         """Read a row. Raises ``DataError`` for a row without the layout of the first one, and for a bad value."""
         if self._solution and isinstance(row, dict) and row.get(self._solution, "") is None:
-            row = row | {self._solution: ""}  # a generation that failed; the answer beside it is no solution
+            row = row | {self._solution: ""}  # the generation failed; ``answer`` holds the right answer
         self._layout = layout = _layout_of(at, row, self._known, self._layout)
         field = layout.solution_in(row)
         self._solution = self._solution or field
