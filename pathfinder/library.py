@@ -11,10 +11,11 @@ import torch
 from ground.io import DataError
 from pathfinder.baselines.named import named
 from pathfinder.baselines.opening import method_of
+from pathfinder.core.layouts import unless_blank
 from pathfinder.core.steps import PRM as Scores
 from pathfinder.core.steps import Solution
 from pathfinder.prm.opening import CHECKPOINTS
-from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_solution
+from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_part, scored_solution
 from pathfinder.prm.scoring import Scorer
 from pathfinder.sources.named_models import published_name
 from pathfinder.tree.passes import Mode
@@ -75,19 +76,19 @@ class PRM:
     def score(self, problem: str, steps: Iterable[str]) -> ScoredSolution | UnscoredSolution:
         """Score every step of one solution. Raises ``DataError`` if there is no step.
 
-        A solution that is longer than the model's context is an ``UnscoredSolution``: its ``scored`` is False, and
-        asking for its steps, rewards or first error raises ``DataError``.
+        A solution without text or longer than the model's context is an ``UnscoredSolution``: its ``scored`` is False,
+        and asking for its steps, rewards or first error raises ``DataError``.
         """
         return self.score_many([(problem, steps)])[0]
 
     def score_many(self, solutions: Iterable[tuple[str, Iterable[str]]]) -> list[ScoredSolution | UnscoredSolution]:
         """Score pairs of problem and steps, in their order. Solutions of the same problem share its computation.
 
-        A solution that is too long is an ``UnscoredSolution``. Raises ``DataError``, which counts from 0, for what is
-        no pair, and for a solution without steps or with steps that are no texts.
+        A solution without text or too long is an ``UnscoredSolution``. Raises ``DataError``, which counts from 0, for
+        what is no pair, and for a solution without steps or with steps that are no texts.
         """
         given = [_solution(number, pair) for number, pair in enumerate(solutions)]
-        scores = zip(given, self._scorer.score(given), strict=True)
+        scores = zip(given, scored_part(self._scorer, given), strict=True)
         return [scored_solution(one, found, self._scorer.known.unlike(one)) for one, found in scores]
 
 
@@ -107,4 +108,4 @@ def _solution(number: int, pair: tuple[str, Iterable[str]]) -> Solution:
     texts = tuple(steps) if isinstance(steps, Iterable) and not isinstance(steps, str) else ()
     if not texts or not all(isinstance(text, str) for text in (problem, *texts)):
         raise DataError(f"solution {number}: expected a problem and a list of steps, at least one, all of them texts")
-    return Solution(str(number), problem, texts)
+    return Solution(str(number), problem, unless_blank(texts))

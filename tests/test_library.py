@@ -87,7 +87,7 @@ def test_an_unscored_solution_cannot_pass_for_a_correct_one(folder: Path) -> Non
     ]
     for use in uses:
         use(right)
-        with pytest.raises(DataError, match="has no scores: it is longer than the model's context; shorten it"):
+        with pytest.raises(DataError, match="has no scores: it is longer than the model's context; change it"):
             use(long)
     assert not isinstance(long, ScoredSolution)
 
@@ -121,6 +121,11 @@ def test_what_is_no_pair_is_refused(folder: Path) -> None:
     for solutions in wrong:
         with pytest.raises(DataError, match="solution 0: expected a problem"):
             PRM.load(folder).score_many(solutions)
+
+
+def test_a_solution_without_text_is_not_scored(folder: Path) -> None:
+    found = PRM.load(folder).score_many([(PROBLEM, [" ", ""]), (PROBLEM, STEPS)])
+    assert [one.row().get("reason") for one in found] == ["empty", None]
 
 
 def test_steps_may_come_from_an_iterator_or_a_table(folder: Path) -> None:

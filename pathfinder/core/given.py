@@ -30,6 +30,7 @@ from pathfinder.core.layouts import (
     require_version,
     split_known,
     split_steps,
+    unless_blank,
 )
 from pathfinder.core.prompts import STEP_SEPARATOR
 
@@ -148,7 +149,7 @@ class GivenSolution:
 
 @dataclass(frozen=True, slots=True)
 class GivenRow:
-    """A row of a file: a problem with one solution or several. An empty text is a solution without steps."""
+    """A row of a file: a problem with one solution or several. A solution without text has no steps."""
 
     at: str
     id: str
@@ -272,7 +273,7 @@ class _Reader:
 
     def _steps(self, solution: str | Sequence[str], layout: Layout) -> tuple[str, ...]:
         if not isinstance(solution, str):
-            return tuple(solution)
+            return unless_blank(solution)
         if self._split == "auto" and layout.auto is not None:
             return tuple(layout.auto(solution))
         way, steps = split_known(solution, self._split)

@@ -86,6 +86,11 @@ def _parts(text: str) -> list[str]:
     return [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
 
 
+def unless_blank(steps: Sequence[str]) -> tuple[str, ...]:
+    """The steps, unchanged; none if no step has a text."""
+    return tuple(steps) if any(map(str.strip, steps)) else ()
+
+
 def steps_of(solution: str) -> tuple[str, ...]:
     """Split a whole solution at blank lines into non-empty steps, as the search would have drawn them."""
     return tuple(step for part in solution.split(STEP_SEPARATOR) if (step := part.strip()))
@@ -181,8 +186,8 @@ def _text(row: Row, names: str) -> str:
 
 def _steps(row: Row, name: str) -> list[str]:
     value = row[name]
-    if not isinstance(value, list) or not value or not all(isinstance(step, str) for step in value):
-        raise WrongError(f"{name} is {value!r:.80}, expected steps (non-empty list of strings)")
+    if not isinstance(value, list) or not all(isinstance(step, str) for step in value):
+        raise WrongError(f"{name} is {value!r:.80}, expected steps (list of strings)")
     return value
 
 
@@ -230,7 +235,7 @@ def _candidates(row: Row) -> Taken:
 
 
 def _search_and_learn(row: Row) -> Taken:
-    texts = _steps(row, "completions")
+    texts = _several(row["completions"], "completions")
     return Taken(_text(row, "problem"), texts, _numbers(texts), id=row.get("unique_id"))
 
 

@@ -20,7 +20,7 @@ PRINTED = 512
 TOO_LONG = "longer than the model's context"
 """The reason of a solution without scores."""
 NO_STEP = "empty"
-"""The reason of a solution whose text is empty."""
+"""The reason of a solution without text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class UnscoredSolution:
     @property
     def steps(self) -> NoReturn:
         """Raises ``DataError``."""
-        raise DataError(f"the solution has no scores: it is {self.reason}; shorten it, or ask for `scored` first")
+        raise DataError(f"the solution has no scores: it is {self.reason}; change it, or ask for `scored` first")
 
     first_error = rewards = steps
 

@@ -13,7 +13,6 @@ import socket
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import compress
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
@@ -24,14 +23,14 @@ from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Res
 from pydantic import BaseModel, Field
 
 from ground.io import DataError
-from pathfinder.core.layouts import split_steps
+from pathfinder.core.layouts import split_steps, unless_blank
 from pathfinder.core.steps import Known, Solution
 from pathfinder.pages.formulas import Formulas
 from pathfinder.pages.page import STYLE, escaped, template
 from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS, LEGEND, picture_of
 from pathfinder.prm.batching import Batcher, FullError, tokens_of
 from pathfinder.prm.gate import AGAIN, Bearer, Gate, Impatient, OwnHost
-from pathfinder.prm.results import ScoredSolution, UnscoredSolution, scored_solution, warning
+from pathfinder.prm.results import NO_STEP, ScoredSolution, UnscoredSolution, scored_solution, warning
 from pathfinder.prm.vllm_routes import LIMITS, MOST_STEPS, InvalidError, SolutionIn, add_routes, refusal
 
 MOST_CHARACTERS = 8192
@@ -118,9 +117,8 @@ def make_app(
         app.add_middleware(OwnHost, names=names)
 
     async def scored(solutions: Sequence[SolutionIn]) -> list[ScoredSolution | UnscoredSolution]:
-        given = [Solution(str(place), one.problem, tuple(one.steps)) for place, one in enumerate(solutions)]
-        fits = [max(map(len, (one.problem, *one.steps))) <= MOST_CHARACTERS for one in given]
-        asked = list(compress(given, fits))
+        given = [Solution(str(place), one.problem, unless_blank(one.steps)) for place, one in enumerate(solutions)]
+        asked = [one for one in given if not _unfit(one)]
         tokens = sum(map(tokens_of, asked))
         if tokens > most_tokens:
             refused["too long"] += 1
@@ -141,8 +139,10 @@ def make_app(
             refused["failed"] += 1
             raise HTTPException(422, "a solution cannot be scored; shorten it or leave it out") from None
         return [
-            scored_solution(one, next(scores), known.unlike(one)) if fit else UnscoredSolution(one.problem, LONG_TEXT)
-            for one, fit in zip(given, fits, strict=True)
+            UnscoredSolution(one.problem, why)
+            if (why := _unfit(one))
+            else scored_solution(one, next(scores), known.unlike(one))
+            for one in given
         ]
 
     @app.exception_handler(HTTPException)
@@ -217,6 +217,13 @@ def make_app(
         return page(model, known, problem, text, found)
 
     return app
+
+
+def _unfit(one: Solution) -> str:
+    """Why a solution is not scored; empty if it is."""
+    if not one.steps:
+        return NO_STEP
+    return LONG_TEXT if max(map(len, (one.problem, *one.steps))) > MOST_CHARACTERS else ""
 
 
 def read_form(body: bytes) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import JSONResponse
-from pydantic import AliasChoices, BaseModel, Field, StringConstraints, ValidationError
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from pathfinder.core.layouts import split_steps, text_of
 from pathfinder.core.steps import Solution
@@ -23,7 +23,7 @@ from pathfinder.prm.batching import tokens_of
 from pathfinder.prm.results import ScoredSolution, UnscoredSolution
 
 MOST_STEPS = 1024
-LIMITS = f"give a problem and 1 to {MOST_STEPS} steps"
+LIMITS = f"give a problem and at most {MOST_STEPS} steps"
 SEPARATOR = "<extra_0>"
 """Ends each step in requests that were written for Qwen2.5-Math-PRM."""
 RERANK = ("/rerank", "/v1/rerank", "/v2/rerank")
@@ -38,7 +38,7 @@ class SolutionIn(BaseModel):
     """A problem and the steps of one solution."""
 
     problem: str
-    steps: Annotated[list[Annotated[str, StringConstraints(min_length=1)]], Field(min_length=1, max_length=MOST_STEPS)]
+    steps: Annotated[list[str], Field(max_length=MOST_STEPS)]
 
 
 Score = Callable[[Sequence[SolutionIn]], Awaitable[Sequence[ScoredSolution | UnscoredSolution]]]
@@ -69,7 +69,7 @@ class PoolingRequest(_Settings):
     task: Literal["token_classify", "classify"] | None = None
 
     def solutions(self) -> list[SolutionIn]:
-        """The solutions of the request; raises ``InvalidError`` for one without steps."""
+        """The solutions of the request; raises ``InvalidError`` for one with too many steps."""
         if (self.input is None) == (self.messages is None):
             raise InvalidError(422, "give either input or messages")
         asked = [turn for turn in (self.messages or [])[:-1] if turn.role == "user"]
@@ -99,7 +99,7 @@ class PairsRequest(_Settings):
     answers: Annotated[Texts, Field(validation_alias=AliasChoices("text_2", "documents", "data_2"))]
 
     def solutions(self) -> list[SolutionIn]:
-        """The solutions of the request; raises ``InvalidError`` for different numbers, and for one without steps."""
+        """The solutions of the request; raises ``InvalidError`` for different numbers, and for too many steps."""
         problems, answers = ([one] if isinstance(one, str) else one for one in (self.problems, self.answers))
         if len(problems) not in (1, len(answers)):
             raise InvalidError(422, f"{len(problems)} problems for {len(answers)} solutions; give one, or as many")

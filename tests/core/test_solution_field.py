@@ -1,4 +1,4 @@
-"""All rows of a file have their solutions in one field, whatever other fields a row has."""
+"""All rows of a file have their solutions in one field, whatever other fields a row has; blank steps are no text."""
 
 from __future__ import annotations
 
@@ -21,3 +21,11 @@ def test_a_right_answer_is_not_read_as_the_solution_of_a_failed_generation(tmp_p
         path.write_text("".join(f"{json.dumps(row)}\n" for row in others))
         with pytest.raises(DataError, match=r"row 2: the solution would be \w+, but it is \w+ in the first row"):
             read_given(str(path))
+
+
+@pytest.mark.parametrize("steps", [[], [" "], ["", "\n"]])
+def test_a_solution_without_text_has_no_steps(tmp_path: Path, steps: list[str]) -> None:
+    path = tmp_path / "rows.jsonl"
+    for row in ({"problem": "p", "steps": steps}, {"problem": "p", "solutions": [steps, ["a"]]}):
+        path.write_text(json.dumps(row))
+        assert next(read_given(str(path)).each()).steps == ()

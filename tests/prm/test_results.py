@@ -42,7 +42,7 @@ def test_rows_in_rows_out(tmp_path: Path) -> None:
         *("probabilities", "errors", "correct"),
     }
     assert all(0 <= step["reward"] <= 1 for row in rows for step in row["steps"])
-    for bad, what in (("[1]", "object"), ('{"id": 1, "problem": "P", "steps": []}', "steps"), ("{", "JSON")):
+    for bad, what in (("[1]", "object"), ('{"id": 1, "problem": "P", "steps": [1]}', "steps"), ("{", "JSON")):
         source.write_text('{"id": 7, "problem": "P", "steps": ["a"]}\n' + bad)
         with pytest.raises(DataError, match=rf"in\.jsonl(: row |:)2: .*{what}"):
             read_solutions(read_given(str(source)))

@@ -191,13 +191,27 @@ def test_the_page_draws_the_scores_of_a_form(server: tuple[str, Server]) -> None
     assert "\ufffd" not in page.text
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"problem=1", b"problem=1&steps=%0a", b"a=1&b=2&c=3", b"steps=" + b"a%0a%0a" * 1025, b"\xff=%ff"]
-)
+@pytest.mark.parametrize("body", [b"", b"problem=1", b"problem=1&steps=%0a", b"\xff=%ff"])
 def test_a_form_without_a_solution_is_answered_with_the_page(server: tuple[str, Server], body: bytes) -> None:
     page = httpx.post(server[0], content=body)
+    assert page.status_code == 200
+    assert "Not scored: the solution is empty." in page.text
+
+
+@pytest.mark.parametrize("body", [b"a=1&b=2&c=3", b"steps=" + b"a%0a%0a" * 1025])
+def test_a_form_of_other_fields_or_too_many_steps_is_refused_on_the_page(
+    server: tuple[str, Server], body: bytes
+) -> None:
+    page = httpx.post(server[0], content=body)
     assert page.status_code == 422
-    assert "Not scored: give a problem and 1 to 1024 steps." in page.text
+    assert "Not scored: give a problem and at most 1024 steps." in page.text
+
+
+def test_a_solution_without_text_spoils_no_other(server: tuple[str, Server]) -> None:
+    given = [{"problem": PROBLEM, "steps": steps} for steps in ([], [" ", ""], STEPS)]
+    *without, scored = httpx.post(f"{server[0]}v1/score", json={"solutions": given}).json()["solutions"]
+    assert without == [{"scored": False, "reason": "empty"}] * 2
+    assert scored["scored"] is True
 
 
 def test_a_full_queue_is_said_and_one_failure_spoils_no_other() -> None:

@@ -108,7 +108,7 @@ def test_rerank_sorts_the_documents(server: tuple[str, Server], rewards: tuple[l
     ("route", "body", "message"),
     [
         ("pooling", {}, "give either input or messages"),
-        ("pooling", {"input": PROBLEM}, "give a problem and 1 to 1024 steps"),
+        ("pooling", {"input": PROBLEM}, "solution 0 is empty"),
         ("pooling", {"input": TEXT, "task": "embed"}, "body.task: Input should be 'token_classify' or 'classify'"),
         ("pooling", {"input": TEXT, "encoding_format": "base64"}, "body.encoding_format: Input should be 'float'"),
         ("classify", {"input": TEXT, "use_activation": False}, "body.use_activation: Input should be True"),

@@ -35,7 +35,12 @@ def _is_id(value: Any) -> bool:
 
 
 def _are_steps(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_is_str, value))
+    return isinstance(value, list) and all(map(_is_str, value))
+
+
+def _with_text(value: Any) -> Any:
+    """The steps that are scored: none if no step has a text."""
+    return value if any(map(str.strip, value)) else []
 
 
 def _as_text(value: Any) -> Any:
@@ -52,7 +57,7 @@ def _solutions(path: Path) -> View:
 _SOLUTION: dict[Keys, Field] = {
     ("id",): Field(_is_id, _as_text),
     ("problem",): Field(_is_str),
-    ("steps",): Field(_are_steps),
+    ("steps",): Field(_are_steps, _with_text),
 }
 SOLUTIONS = Document("solutions", "given.jsonl", (PROCESS_ROW, PROCESS_ROW | {"id": 7}), _SOLUTION, _solutions)
 SOLUTIONS_LIST = Document("solutions, one list", "given.json", SOLUTIONS.rows, _SOLUTION, _solutions, "list")
@@ -81,7 +86,7 @@ PRMBENCH_SOLUTIONS = Document(
         ("idx",): Field(_is_str),
         ("classification",): Field(_is_str),
         ("modified_question",): Field(_is_str),
-        ("modified_process",): Field(_are_steps),
+        ("modified_process",): Field(_are_steps, _with_text),
     },
     _prmbench_solutions,
     together=_with_its_class,
@@ -130,7 +135,7 @@ CANDIDATES = Document(
         ("problem",): Field(_is_str),
         ("solutions",): Field(
             lambda value: isinstance(value, list) and bool(value) and all(map(_is_solution, value)),
-            lambda value: [([one] if one.strip() else []) if _is_str(one) else one for one in value],
+            lambda value: [([one] if one.strip() else []) if _is_str(one) else _with_text(one) for one in value],
         ),
         ("answers",): Field(
             lambda value: value is MISSING or (isinstance(value, list) and all(map(_is_answer, value))),
