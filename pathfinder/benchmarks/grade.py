@@ -40,6 +40,7 @@ _COUNTED = {
     "without_prediction": "items without a row ({missing})",
     "without_row": "problems without a row ({unanswered})",
     "nothing_said": "items with a null prediction (missed)",
+    "no_step": "predictions that name no step (wrong)",
     "without_answer": "rows without an answer (wrong)",
     "invalid": "answers declared invalid (left out)",
     "repeated": "repeated rows ({repeated})",
@@ -51,6 +52,7 @@ _COUNTED = {
     "steps_without_label": "steps without a label (left out)",
     "labels_without_step": "labels without a step ({extra})",
     "grading_failures": "answers that could not be graded (not right)",
+    "sets_missing": "sets missing in the file (the average is over the others)",
 }
 """The counts in ``details``, as ``notes`` words them."""
 _COLUMNS: dict[Kind, tuple[str, ...]] = {
@@ -65,10 +67,11 @@ _REMEDY = "Correct or remove the row"
 def grade(kind: Kind, file: Path, data: Path, preset: GradingPreset = "repaired") -> dict[str, Any]:
     """The benchmark's figures for a prediction file or the output folder of a published runner.
 
+    ``data`` is the benchmark's folder, or the folder that holds it.
     Raises ``DataError``, which names the file and the row, for malformed predictions or data.
     """
     grade_kind = {"processbench": grade_processbench, "prmbench": grade_prmbench, "search": grade_search}[kind]
-    return grade_kind(file, data, preset)
+    return grade_kind(file, data / kind if (data / kind).is_dir() else data, preset)
 
 
 def grade_processbench(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any]:
@@ -91,6 +94,7 @@ def grade_processbench(file: Path, data: Path, preset: GradingPreset) -> dict[st
         "repeated": repeated,
         "without_prediction": len(known - set(found)),
         "nothing_said": sum(found.get(key, 0) is None for key in known),
+        "no_step": sum(found.get(item.key) not in {None, *range(-1, len(item.steps))} for item in items),
         "unknown_id": len(set(found) - known),
         "subsets_left_out": sorted({*SUBSETS} - {item.subset for item in items}),
         "data": {"dropped": loaded.dropped, "defects": loaded.defects},
@@ -216,6 +220,7 @@ def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any
         "repeated": sum(max(0, len(mine) - asked[key]) for key, mine in rows.items() if key in asked),
         "without_row": sum(max(0, count - len(rows.get(key, ()))) for key, count in asked.items()),
         "without_answer": sum(row.get("pred_answer") is None for _, row in given),
+        "sets_missing": sorted({*get_args(SearchSet)} - sets.keys()),
         "sets_left_out": sorted(left_out),
         "unknown_question": sum(key not in asked for key, _ in given),
         "other_key": sum(key in keys and row.get("gt_answer") not in (None, keys[key]) for key, row in given),
@@ -232,18 +237,21 @@ def predicted_answers(file: Path, data: Path) -> dict[tuple[str, str], list[dict
     set_of = {problem.problem: problem.set for problem in read_search(data, search_sets(data)).items}
     rows: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for path, at, row in _rows("search", file):
-        question, given = row.get("question"), row.get("set")
+        question, given, answer = row.get("question"), row.get("set"), row.get("pred_answer")
         names = (path.stem, path.parent.name) if given is None else (given,)
         name = next(filter(None, (search_set_named(str(name)) for name in names)), None)
         if given is None:
             name = name or set_of.get(str(question)) or (path.parent.name if file.is_dir() else None)
-        is_valid = isinstance(question, str) and isinstance(row.get("pred_answer"), str | None)
-        if name is None or not is_valid or not _is_key(row.get("gt_answer")):
+        is_said = isinstance(answer, str | None) or is_answer(answer)
+        if not isinstance(question, str) or not is_said or not _is_key(row.get("gt_answer")):
             raise DataError(
-                f"{at}: expected question, pred_answer (text or null), gt_answer (an answer or null) and a set of "
-                f"{', '.join(get_args(SearchSet))}. {_REMEDY}"
+                f"{at}: expected question (text), pred_answer (text, number or null) and gt_answer (an answer or "
+                f"null), found {ascii(row)[:120]}. {_REMEDY}"
             )
-        rows[name, str(question)].append(row)
+        if name is None:
+            found = f"set is {given!r:.80}" if given is not None else f"question {question!r:.80} is not in {data}"
+            raise DataError(f"{at}: {found}; give one of {', '.join(get_args(SearchSet))} as set, or remove the row")
+        rows[name, question].append(row | {"pred_answer": None if answer is None else str(answer)})
     return rows
 
 

@@ -5,7 +5,7 @@ Here a worker process compares. It is killed and replaced when a comparison take
 counted, never silently graded as incorrect.
 
 Preset ``official`` grades as the published ``eval_results.py``: a key is ``str(value)``, so OlympiadBench's lists
-are compared as ``"['2']"`` (a ceiling of 71 %). ``repaired`` reads lists, several answers, ``$…$`` and float keys.
+are compared as ``"['2']"`` (a ceiling of 71 %). ``repaired`` reads lists, several answers, ``$…$``, float keys and ½.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import re
 import resource
 import sys
 import threading
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -34,6 +35,8 @@ _DIGITS = r"(-?(?:0|[1-9]\d{0,17}))"
 _INTEGER = re.compile(rf" *(?:{_DIGITS}(?:\.0)?|\$ *{_DIGITS} *\$|\['{_DIGITS}'\]) *")
 """An integer as the keys write it: ``27``, ``27.0``, ``$27$``, ``['27']``. The worker reads all of them as 27."""
 _BOX = "\\boxed{"
+_FRACTION = re.compile("[¼-¾⅐-⅞↉]")
+"""A fraction of one character, which math-verify does not read."""
 
 
 def boxes(text: str) -> list[str]:
@@ -183,6 +186,7 @@ def _compare(preset: GradingPreset, gold: tuple[str, ...], answer: str) -> tuple
 def _verdict(preset: GradingPreset, gold: tuple[str, ...], answer: str) -> tuple[bool, str | None]:
     if preset == "official":
         return _verify(gold[0], answer), None if _read(gold[0]) else "unread"
+    gold, answer = tuple(map(_spelt, gold)), _spelt(answer)
     whole = ", ".join(gold)
     if _same_text(whole, answer) or _verify(whole, answer):
         return True, None
@@ -190,6 +194,12 @@ def _verdict(preset: GradingPreset, gold: tuple[str, ...], answer: str) -> tuple
     if 1 < len(wanted) == len(given):
         return _matches([[_same_text(g, a) or _verify(g, a) for a in given] for g in wanted]), None
     return False, None if _read(whole) else "unread"
+
+
+def _spelt(text: str) -> str:
+    """The text with ``½`` as ``\\frac{1}{2}``, and so on."""
+    parts = (unicodedata.normalize("NFKC", part).split("\u2044") for part in _FRACTION.findall(text))
+    return _FRACTION.sub(lambda _: "\\frac{{{}}}{{{}}}".format(*next(parts)), text)
 
 
 def _read(text: str) -> list[Any]:

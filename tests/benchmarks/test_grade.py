@@ -41,6 +41,7 @@ def test_processbench_on_whole_sets(data: Path, tmp_path: Path) -> None:
         "rows": len(items) - 1,
         "repeated": 0,
         "without_prediction": 1,
+        "no_step": 0,
         "nothing_said": 1,
         "unknown_id": 0,
         "subsets_left_out": sorted({*SUBSETS} - subsets),
@@ -93,6 +94,9 @@ def test_search_rows(world: Path, tmp_path: Path) -> None:
     assert found["details"]["without_answer"] == 1
 
 
+MISSING = "sets missing in the file (the average is over the others)"
+
+
 def problems(folder: Path, name: str, keys: list[str], question: str = "{}?") -> None:
     folder.mkdir(exist_ok=True)
     write(folder / f"{name}.jsonl", [{"problem": question.format(i), "answer": k} for i, k in enumerate(keys)])
@@ -123,6 +127,7 @@ def test_a_search_folder_of_the_published_script(tmp_path: Path) -> None:
         "problems without a row (wrong): 2",
         "rows without an answer (wrong): 1",
         "repeated rows (the first is used): 1",
+        f"{MISSING}: 4",
     ]
 
 
@@ -136,8 +141,8 @@ def test_a_set_that_the_paper_does_not_report_is_left_out_of_a_folder(tmp_path: 
     for preset in get_args(GradingPreset):
         found = grade("search", tmp_path / "out", tmp_path / "data", preset)
         assert (found["sets"], found["average"]) == ({"aime24": 100.0}, 100.0)
-        assert notes("search", found, preset) == ["folders of other sets than the six (left out): 1"]
-    with pytest.raises(DataError, match="a set of aime24"):
+        assert notes("search", found, preset) == ["folders of other sets than the six (left out): 1", f"{MISSING}: 5"]
+    with pytest.raises(DataError, match=r"question 'new\?' is not in .* one of aime24"):
         grade("search", tmp_path / "out/aime25/result-0-None.json", tmp_path / "data")
     shutil.rmtree(tmp_path / "out/aime24")
     with pytest.raises(DataError, match="no row's question is one of"):
@@ -151,8 +156,8 @@ def test_a_search_rows_own_key_counts_in_the_official_preset(tmp_path: Path) -> 
     assert repaired["sets"] == {"math": 0.0}, "the question gives the set"
     assert official["sets"] == {"math": 100.0}
     differs = "rows whose gt_answer differs from the data's answer"
-    assert notes("search", repaired, "repaired") == [f"{differs} (the data's is used): 1"]
-    assert notes("search", official, "official") == [f"{differs} (the row's is used): 1"]
+    assert notes("search", repaired, "repaired") == [f"{differs} (the data's is used): 1", f"{MISSING}: 5"]
+    assert notes("search", official, "official") == [f"{differs} (the row's is used): 1", f"{MISSING}: 5"]
 
 
 def test_problems_with_the_same_text_use_their_rows_in_turn(tmp_path: Path) -> None:
@@ -209,9 +214,9 @@ def test_gaps_are_noted(data: Path, tmp_path: Path) -> None:
         ("processbench", [1], "expected an object"),
         ("prmbench", {"scores": {}}, "idx is None"),
         ("prmbench", {"idx": "circular_1", "scores": {"step_level_validity_labels": [0.5]}}, "list of booleans"),
-        ("search", {"question": "q", "pred_answer": "1"}, "a set of"),
-        ("search", {"question": "q", "pred_answer": 1, "set": "math"}, "expected question"),
-        ("search", {"question": "q", "pred_answer": "1", "set": "other"}, "a set of"),
+        ("search", {"question": "q", "pred_answer": "1"}, r"question 'q' is not in .*; give one of aime24, "),
+        ("search", {"question": "q", "pred_answer": [1], "set": "math"}, r"expected question .*, found .*\[1\]"),
+        ("search", {"question": "q", "pred_answer": "1", "set": "other"}, "set is 'other'; give one of"),
         ("search", {"question": "q", "pred_answer": "1", "set": "math"}, "no row's question"),
         ("prmbench", {"task_name": "t", "model_name": "m", "results": {"scores": {}}}, "row 1: idx is None"),
         ("prmbench", {"detailed_logs": [{"idx": "circular_1", "prediction": None}, 1]}, "row 1, log 2: idx is None"),
@@ -350,6 +355,7 @@ def test_search_rows_are_counted(tmp_path: Path) -> None:
             "repeated": 0,
             "without_row": 0,
             "without_answer": 1,
+            "sets_missing": ["aime24", "amc23", "college_math", "minerva_math", "olympiadbench"],
             "sets_left_out": [],
             "unknown_question": 1,
             "other_key": 0,
@@ -383,7 +389,7 @@ def test_the_key_in_a_search_row_is_an_answer_or_answers(tmp_path: Path, key: An
 def test_a_search_row_of_an_unknown_set_is_refused_although_its_question_is_known(tmp_path: Path) -> None:
     problems(tmp_path, "math", ["1"])
     file = write(tmp_path / "p.jsonl", [{"set": "other", "question": "0?", "pred_answer": "1"}])
-    with pytest.raises(DataError, match="a set of"):
+    with pytest.raises(DataError, match="set is 'other'; give one of"):
         grade("search", file, tmp_path)
 
 

@@ -216,3 +216,20 @@ def test_unknown_ids_are_refused_and_subsets_without_a_row_are_noted(tmp_path: P
     assert "subsets missing in the file or the data (the mean is over the others): 3" in notes(
         "processbench", found, "repaired"
     )
+
+
+def test_predictions_that_name_no_step_are_noted(tmp_path: Path) -> None:
+    rows = [{"id": f"math-{n}", "problem": "p", "steps": ["a", "b"], "label": 1} for n in range(4)]
+    lines(tmp_path / "math.json", rows)
+    said = [{"id": f"math-{n}", "prediction": step} for n, step in enumerate((-7, 2, 1, -1))]
+    found = grade("processbench", lines(tmp_path / "p.jsonl", said), tmp_path)
+    assert "predictions that name no step (wrong): 2" in notes("processbench", found, "repaired")
+
+
+def test_a_number_is_an_answer_and_missing_sets_are_noted(tmp_path: Path) -> None:
+    (tmp_path / "search").mkdir()
+    lines(tmp_path / "search/math.jsonl", [{"problem": f"{n}?", "answer": "25"} for n in range(3)])
+    said = [{"question": f"{n}?", "pred_answer": answer} for n, answer in enumerate((25, 25.0, 24))]
+    found = grade("search", lines(tmp_path / "p.jsonl", said), tmp_path)  # the folder that holds ``search``
+    assert found["sets"] == {"math": pytest.approx(200 / 3)}
+    assert notes("search", found, "repaired") == ["sets missing in the file (the average is over the others): 5"]

@@ -51,6 +51,9 @@ def grader() -> Iterator[Grader]:
         ("olympiadbench", ["$(3,0),(-3,1)$"], "(-3,1),(3,0)", True),
         ("olympiadbench", ["$(3,0),(-3,1)$"], "(3,1),(-3,0)", False),
         ("olympiadbench", ["16,3,1,1"], "16, 3, 1, 1", True),
+        ("math", "\\frac12", "½", True),
+        ("math", "2½", "2.5", True),
+        ("math", "\\frac12", "¼", False),
     ],
 )
 def test_every_answer_key(grader: Grader, set_name: str, key: object, answer: str, right: bool) -> None:
@@ -62,6 +65,7 @@ def test_official_compares_lists_as_printed(grader: Grader) -> None:
     for key, answer in ((["5,15"], "5,15"), (["$8 \\sqrt{2}$"], "8 \\sqrt{2}"), (["$2 n$"], "2 n")):
         assert not grader.is_right(gold_of("olympiadbench", key, "official"), answer, "official")
         assert grader.is_right(gold_of("olympiadbench", key, "repaired"), answer)
+    assert not grader.is_right(("\\frac12",), "½", "official")
 
 
 def test_an_error_between_two_readings_does_not_hide_that_two_others_are_equal(grader: Grader) -> None:
