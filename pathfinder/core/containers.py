@@ -78,8 +78,10 @@ def _of_csv(name: str, handle: IO[bytes], separator: str, lists: Collection[str]
             pairs = ((key, cell) for key, cell in zip(columns, cells, strict=True) if cell or key not in read)
             yield at, {key: _json_cell(at, key, cell) if key in read else cell for key, cell in pairs}
     except (csv.Error, UnicodeDecodeError) as error:
-        line = reader.line_num if isinstance(error, csv.Error) else _undecodable(handle)
-        raise DataError(f"{name}: not CSV in UTF-8 (line {line}: {error}); correct the line") from error
+        is_csv = isinstance(error, csv.Error)
+        line = reader.line_num if is_csv else _undecodable(handle)
+        remedy = f", and separate the columns by {'commas' if separator == ',' else 'tabs'}" * is_csv
+        raise DataError(f"{name}: not CSV in UTF-8 (line {line}: {error}); correct the line{remedy}") from error
 
 
 def _undecodable(handle: IO[bytes]) -> int:
@@ -101,7 +103,7 @@ def _json_cell(at: str, key: str, cell: str) -> Any:
 
 
 def _of_parquet(name: str, handle: IO[bytes]) -> Rows:
-    """The rows without their nulls."""
+    """The rows."""
     import polars as pl  # as in ground.io
 
     try:
@@ -110,11 +112,11 @@ def _of_parquet(name: str, handle: IO[bytes]) -> Rows:
         reason = str(error).partition("\n")[0][:200]
         raise DataError(f"{name}: not a readable Parquet file ({reason}); fetch or create the file again") from error
     for number, row in enumerate(frame.iter_rows(named=True), start=1):
-        yield f"{name}: row {number}", {key: value for key, value in row.items() if value is not None}
+        yield f"{name}: row {number}", row
 
 
 def of_hub(source: str) -> Rows:
-    """The rows of a split, without their nulls. Raises ``DataError`` for a wrong name, ``TransientError`` offline."""
+    """The rows of a split. Raises ``DataError`` for a wrong name, ``TransientError`` offline."""
     name, *rest = source.removeprefix(HUB).split(":")
     if not name or not 1 <= len(rest) <= 2:
         raise DataError(f"{source}: expected {HUB}OWNER/NAME:SPLIT or {HUB}OWNER/NAME:CONFIG:SPLIT")
@@ -129,7 +131,7 @@ def of_hub(source: str) -> Rows:
     except (OSError, ValueError, RuntimeError) as error:  # DatasetNotFoundError is an OSError
         raise DataError(f"{source}: {_first_line(error)}; correct the name, the configuration or the split") from error
     for number, row in enumerate(rows, start=1):
-        yield f"{source}: row {number}", {key: value for key, value in row.items() if value is not None}
+        yield f"{source}: row {number}", row
 
 
 def _first_line(error: Exception) -> str:

@@ -157,7 +157,7 @@ class GivenRow:
     solutions: tuple[tuple[str, ...], ...]
     sides: tuple[str, ...] = ("",)
     labels: tuple[bool, ...] | None = None
-    answers: Any = ()
+    answers: Any = None
     answer: Any = None
 
     def each(self) -> Iterator[GivenSolution]:
@@ -211,6 +211,7 @@ def read_given(
         if names:
             kept = {key: row[key] for key in spare if key in row} if isinstance(row, dict) else {}
             row = kept | {to: _at_path(at, row, names[to]) for to in names}
+            row |= {to: "" for to in ("steps", "solution") if row.get(to, "") is None}  # the generation failed
         elif problems and isinstance(row, dict) and BATCH.fits(row):
             row = _asked(at, row, questions, problems)
         reader.add(at, row)
@@ -277,17 +278,21 @@ class _Reader:
         if self._split == "auto" and layout.auto is not None:
             return tuple(layout.auto(solution))
         way, steps = split_known(solution, self._split)
-        self._ways[SAID[way] if steps else "no text"] += 1
+        self._ways[SAID[way] if steps else ""] += 1
         return tuple(steps)
 
     def given(self, name: str) -> Given:
         """All rows."""
         layout = self._layout or COLUMNS
-        return Given(name, layout.name, self.rows, "" if layout.name in PLAIN else f"{name}: {self._note(layout)}")
+        is_plain = layout.name in PLAIN and (self._split == "auto" or self._ways)
+        return Given(name, layout.name, self.rows, "" if is_plain else f"{name}: {self._note(layout)}")
 
     def _note(self, layout: Layout) -> str:
-        ways = ", ".join(f"{count:,} {way}" for way, count in self._ways.most_common())
+        ways = ", ".join(f"{count:,} {way}" for way, count in self._ways.most_common() if way)
         split = f"; solutions split: {ways} (--split changes this)" if ways else ""
+        split += f"; {self._ways['']:,} without text" if self._ways[""] else ""
+        if self._split != "auto" and not split:
+            split = f"; --split {self._split} changes nothing: every solution is a list of steps"
         left = f"; {self._left_out:,} rows of further filters left out" if self._left_out else ""
         return f"read as {layout.name} ({', '.join(layout.fields)}){split}{left}"
 
@@ -343,7 +348,10 @@ def _at_path(at: str, row: Any, path: str) -> Any:
 
 def _fields(row: Any) -> str:
     """The fields of a row, for a message."""
-    return ", ".join(ascii(key)[1:-1] for key in row)[:200] or "no field" if isinstance(row, dict) else ascii(row)[:200]
+    if not isinstance(row, dict):
+        return ascii(row)[:200]
+    names = (f"{ascii(key)[1:-1]}{' (null)' * (value is None)}" for key, value in row.items())
+    return ", ".join(names)[:200] or "no field"
 
 
 def _questions(source: str) -> dict[str, Any]:

@@ -101,7 +101,7 @@ class Taken:
     """The problem and the solutions of a row, unchanged.
 
     ``sides`` names the solutions if there may be several, ``id`` is the row's name in this layout, and ``answers`` are
-    the given answers, ``()`` without them.
+    the given answers, if there are any.
     """
 
     problem: str
@@ -109,7 +109,7 @@ class Taken:
     sides: Sequence[str] = ("",)
     id: Any = None
     labels: tuple[bool, ...] | None = None
-    answers: Any = ()
+    answers: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ def _stepwise(row: Row) -> Taken:
 
 def _candidates(row: Row) -> Taken:
     solutions = _several(_first(row, "solutions|candidates")[1], "solutions")
-    return Taken(_text(row, "problem|question"), solutions, _numbers(solutions), answers=row.get("answers", ()))
+    return Taken(_text(row, "problem|question"), solutions, _numbers(solutions), answers=row.get("answers"))
 
 
 def _search_and_learn(row: Row) -> Taken:
@@ -351,7 +351,7 @@ def _columns(row: Row) -> Taken:
     problem, name = question_in(row["problem"], "problem"), _first(row, "steps|solution|solutions")[0]
     if name == "solutions":
         solutions = _several(row[name], name)
-        return Taken(problem, solutions, _numbers(solutions), answers=row.get("answers", ()))
+        return Taken(problem, solutions, _numbers(solutions), answers=row.get("answers"))
     is_list = name == "steps" and isinstance(row[name], list)
     return Taken(problem, [_steps(row, name) if is_list else _reply(row[name], name)])
 

@@ -49,7 +49,7 @@ def _by_problem(given: Given) -> list[Candidates]:
 
 def _candidates(row: GivenRow) -> Candidates:
     answers = row.answers
-    if answers == ():
+    if answers is None:
         answers = [last_boxed(STEP_SEPARATOR.join(steps)) for steps in row.solutions]
     if not isinstance(answers, list) or len(answers) != len(row.solutions):
         raise DataError(f"{row.at}: answers must be a list with one answer per solution; correct it or leave it out")

@@ -19,6 +19,7 @@ from tests.core.test_given import HERE, PROBLEM, STEPS, read
         ("question,answer\nP\n", "row 1: 1 cells, expected 2"),
         ("question,question\nP,a\n", "two columns have the same name"),
         ('question,answer\nP,"a', r"not CSV in UTF-8 \(line 2: "),
+        ('"a";"b"\n', r"not CSV .*; correct the line, and separate the columns by commas$"),
         ('question,answer\nP,a\nP,"a"b\nP,a\n', r"not CSV in UTF-8 \(line 3: "),
         ("question,answer\n" + "P,\ufffd\n" * 9000 + "P,\udcff\nP,a\n", r"not CSV in UTF-8 \(line 9002: "),
         ("problem,steps\nP,\"['a', 'b']\"\n", "row 1: steps is .*expected a JSON list"),

@@ -385,8 +385,8 @@ def test_the_note_says_how_a_file_was_read(tmp_path: Path) -> None:
     rows = [{"question": "P", "answer": text} for text in (TEXT, OTHER, "a\nb", "", "Step 1: a\nStep 2: b")]
     assert read_given(write(tmp_path, *rows)).note == (
         f"{tmp_path}/in.jsonl: read as question and solution (question|problem|instruction, "
-        "solution|response|output|answer); solutions split: 2 at blank lines, 1 at line ends, 1 no text, "
-        '1 at "Step 1:", "Step 2:" … (--split changes this)'
+        "solution|response|output|answer); solutions split: 2 at blank lines, 1 at line ends, "
+        '1 at "Step 1:", "Step 2:" … (--split changes this); 1 without text'
     )
     assert read_given(write(tmp_path, ROWS["problem and steps"])).note == ""
 

@@ -1,10 +1,11 @@
-"""All rows of a file have their solutions in one field, whatever other fields a row has; blank steps are no text."""
+"""Fields that hold nothing: the solutions of a file are in one field, blank steps are no text, and a null is named."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from ground.io import DataError
@@ -29,3 +30,25 @@ def test_a_solution_without_text_has_no_steps(tmp_path: Path, steps: list[str]) 
     for row in ({"problem": "p", "steps": steps}, {"problem": "p", "solutions": [steps, ["a"]]}):
         path.write_text(json.dumps(row))
         assert next(read_given(str(path)).each()).steps == ()
+
+
+def test_a_null_is_a_failed_generation_in_every_container(tmp_path: Path) -> None:
+    rows = [{"problem": "P", "response": text, "answer": "19"} for text in ("a", None)]
+    pl.DataFrame(rows).write_parquet(tmp_path / "in.parquet")
+    pl.DataFrame(rows).write_csv(tmp_path / "in.csv")
+    for name in ("in.parquet", "in.csv"):
+        assert [one.steps for one in read_given(str(tmp_path / name)).each()] == [("a",), ()]
+    for field in ("solution", "steps"):
+        given = read_given(str(tmp_path / "in.parquet"), columns=f"problem=problem,{field}=response")
+        assert [(one.steps, one.answer) for one in given.each()] == [(("a",), "19"), ((), "19")]
+    pl.DataFrame({"problem": ["P", None], "steps": [["a"], ["b"]]}).write_parquet(tmp_path / "in.parquet")
+    with pytest.raises(DataError, match=r"row 2: found an object with problem \(null\), steps, expected"):
+        read_given(str(tmp_path / "in.parquet"))
+
+
+def test_a_split_of_steps_is_noted(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"problem": "p", "steps": ["a\nb"]}))
+    said = "--split lines changes nothing: every solution is a list of steps"
+    assert read_given(str(path), "lines").note.endswith(f"; {said}")
+    assert read_given(str(path)).note == ""
