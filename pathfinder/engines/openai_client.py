@@ -23,6 +23,7 @@ import openai
 
 from ground.io import DataError, TransientError
 from ground.settings import require_address, require_certificate
+from ground.show import counted
 from ground.text import printable
 from pathfinder.engines.replicas import Replica, Replicas
 from pathfinder.engines.sampling import Failure, Reply, ServerSampling, Turns
@@ -61,7 +62,7 @@ class ServerClient:
         self._replicas = Replicas(base_urls, concurrency)
         self._most = concurrency * len(base_urls)
         self._timeout_s, self._retries = timeout_s, retries
-        self._are_vllm = False
+        self._are_vllm = self._has_warned = False
         self._failed = 0
 
     async def offers(self) -> dict[str, list[str]]:
@@ -230,7 +231,7 @@ class ServerClient:
         return result
 
     async def _retried(self, call: Callable[[int], Awaitable[T]], retries: int, where: str) -> T:
-        """The result of ``call(attempt)``; transient failures are retried."""
+        """The result of ``call(attempt)``; transient failures are retried, and the client's first one is printed."""
         attempt = 0
         while True:
             try:
@@ -243,11 +244,14 @@ class ServerClient:
                 if 400 <= status < 500 and status not in (408, 409, 425, 429):
                     raise DataError(f"{where}: {_said(error)}; check the address, OPENAI_API_KEY and model") from error
                 require_certificate(error, where)
+                failure = f"{where}: {type(error).__name__}: {_said(error)}"
                 if attempt == retries:
                     raise TransientError(
-                        f"{where}: {type(error).__name__}: {_said(error)} ({attempt + 1} tries); check that the server "
-                        "runs, then run the same command again"
+                        f"{failure} ({attempt + 1} tries); check that the server runs, then run the same command again"
                     ) from error
+                if not self._has_warned:
+                    print(printable(f"{failure}; trying again, up to {counted(retries, 'time')}"), file=sys.stderr)
+                    self._has_warned = True
                 await asyncio.sleep(_wait(attempt, error))
                 attempt += 1
 

@@ -85,11 +85,13 @@ def test_a_call_that_keeps_failing_is_an_engine_error_and_the_others_continue() 
     assert len(found) == len(REQUESTS)
 
 
-def test_a_dead_server_stops_the_work_as_transient() -> None:
+def test_a_dead_server_stops_the_work_as_transient(capsys: pytest.CaptureFixture[str]) -> None:
     with judge_server(JudgeServer(echo)) as server:
         pass
     with pytest.raises(TransientError, match="check that the server runs"):
         ask(server, retries=1)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.endswith("APIConnectionError: Connection error.; trying again, up to 1 time"), "the first failure only"
 
 
 @pytest.mark.parametrize("status", [400, 401, 503])
