@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from ground import io
-from ground.show import AsJson, aligned, show
+from ground.show import AsJson, aligned, counted, show
 from pathfinder.bench import Revision
 
 if TYPE_CHECKING:
@@ -242,13 +242,14 @@ def _trained(
 def _lines(result: Mapping[str, Any]) -> Iterator[str]:
     """The result for a person, with the commands that come next."""
     yield (
-        f"trained {result['variant']} on {result['learnt_steps']:,} labelled steps in {result['optimiser_steps']:,} "
-        f"optimiser steps ({result['steps_per_second']:.1f}/s); final loss {result['final_loss']:.3f}"
+        f"trained {result['variant']} on {counted(result['learnt_steps'], 'labelled step')} in "
+        f"{counted(result['optimiser_steps'], 'optimiser step')} ({result['steps_per_second']:.1f}/s); final loss "
+        f"{result['final_loss']:.3f}"
     )
     if result["neutral"]:
         yield result["neutral"]
     if result["labels"]:
-        yield f"\nOn {result['held_out_steps']:,} held-out steps:"
+        yield f"\nOn {counted(result['held_out_steps'], 'held-out step')}:"
         head = ("label", "accuracy", "of the commoner label", "AUC", "loss")
         keys = ("accuracy", "majority_accuracy", "auc", "loss")
         rows = [(label, *(f"{found[key]:.3f}" for key in keys)) for label, found in result["labels"].items()]

@@ -53,8 +53,11 @@ def tasks_of(solutions: Iterable[GivenSolution]) -> list[Task]:
     for one in solutions:
         parts = one.answer if isinstance(one.answer, list) else [one.answer]
         if not parts or not all(map(is_answer, parts)):
-            remedy = "give one, or name its field with --columns …,answer=FIELD"
-            raise DataError(f"{one.at}: the right answer is {one.answer!r:.80}; {remedy}")
+            found = "no right answer beside the solution" if one.answer is None else f"answer is {one.answer!r:.80}"
+            raise DataError(
+                f"{one.at}: {found}; give one, or name the fields with --columns problem=…,solution=…,answer=… (the "
+                "field answer of a file without solutions is read as one)"
+            )
         if not all(step.strip() for step in one.steps or ("",)):
             raise DataError(f"{one.at}: a solution without steps, or an empty step; remove it")
         key = gold_of("", one.answer, "repaired")
@@ -110,7 +113,13 @@ def rows_of(solutions: Iterable[GivenSolution], values: Values) -> Iterator[dict
         known = list(takewhile(lambda value: value is not None, found))
         if known:
             labels = [value != 0 for value in known]
-            yield {"prompt": one.problem, "completions": one.steps[: len(known)], "labels": labels, "mc_value": known}
+            yield {
+                "id": one.id,
+                "prompt": one.problem,
+                "completions": one.steps[: len(known)],
+                "labels": labels,
+                "mc_value": known,
+            }
 
 
 def _starts(steps: Steps) -> Iterator[Steps]:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import polars as pl
 
 from ground import io
+from ground.show import counted
 from pathfinder.core.given import rows_of
 from pathfinder.core.labels import CORRECTNESS, PREDICTED, STEP_LABELS
 from pathfinder.core.layouts import MATH_SHEPHERD, WrongError, question_in
@@ -127,7 +128,8 @@ def read(file: Path, neutral: Neutral | None = None) -> Supervision:
     ``neutral`` does not say what they mean, and if it does although no step is neutral.
     """
     if not file.is_file():
-        raise io.DataError(f"{file}: no such file; give a file of JSON, CSV or Parquet")
+        problem = "a folder" if file.is_dir() else "no such file"
+        raise io.DataError(f"{file}: {problem}; give a file of JSON, CSV or Parquet, not standard input")
     _, found = rows_of(str(file), _LISTS)
     rows = [_row(name, number, row) for number, (name, row) in enumerate(found if isinstance(found, list) else (), 1)]
     if not rows:
@@ -158,7 +160,11 @@ def _row(name: str, number: int, row: Any) -> Row:
     except WrongError as error:
         raise io.DataError(f"{name}: {error}; correct or remove the row") from error
     steps = fields.get("completions", fields.get("steps"))
-    correct = next((key for key in _CORRECT if fields.get(key) is not None), None)
+    correct = next((key for key in _CORRECT if key in fields), None)
+    typed = [key for key in _TYPED if key in fields]
+    missing = [key for key in _TYPED if key not in typed] + ["correct"] * (correct is None)
+    if typed and missing:
+        raise io.DataError(f"{name}: no list {missing[0]}; typed labels need {', '.join(_TYPED)} and correct")
     if problem is None or not isinstance(steps, list) or correct is None:
         found = ", ".join(map(str, fields)) or "no object"
         raise io.DataError(
@@ -170,10 +176,7 @@ def _row(name: str, number: int, row: Any) -> Row:
     for place, step in enumerate(steps, start=1):
         if not isinstance(step, str) or not step.strip():
             raise io.DataError(f"{name}, step {place}: {step!r:.40} is no text; remove the step and its label")
-    columns = {key: key for key in _TYPED if fields.get(key) is not None} | {CORRECTNESS: correct}
-    if 1 < len(columns) <= len(_TYPED):
-        missing = next(key for key in _TYPED if key not in columns)
-        raise io.DataError(f"{name}: no list {missing}; typed labels need {', '.join(_TYPED)} and correct")
+    columns = {key: key for key in typed} | {CORRECTNESS: correct}
     labels = {label: _checked(name, key, fields[key], len(steps)) for label, key in columns.items()}
     given = fields.get("mc_value") or []
     is_share = isinstance(given, list) and [v is None or (isinstance(v, int | float) and 0 <= v <= 1) for v in given]
@@ -185,9 +188,9 @@ def _row(name: str, number: int, row: Any) -> Row:
 
 
 def _fields(row: Any) -> Mapping[str, Any]:
-    """The fields of a row; a row of Math-Shepherd gets the names of stepwise supervision."""
+    """The fields of a row with a value; a row of Math-Shepherd gets the names of stepwise supervision."""
     if not isinstance(row, dict) or not MATH_SHEPHERD.fits(row):
-        return row if isinstance(row, dict) else {}
+        return {key: value for key, value in row.items() if value is not None} if isinstance(row, dict) else {}
     taken = MATH_SHEPHERD.take(row)
     return {"prompt": taken.problem, "completions": list(*taken.solutions), "labels": list(taken.labels or ())}
 
@@ -195,8 +198,9 @@ def _fields(row: Any) -> Mapping[str, Any]:
 def _checked(name: str, key: str, values: Any, steps: int) -> list[int | None]:
     """The labels in a column as numbers."""
     if not isinstance(values, list) or len(values) != steps:
-        given = f"{len(values)} values" if isinstance(values, list) else f"{values!r:.40}"
-        raise io.DataError(f"{name}: {key} has {given} for {steps} steps; give one value for each step, null for none")
+        given = counted(len(values), "value") if isinstance(values, list) else f"{values!r:.40}"
+        wanted = f"{counted(steps, 'step')}; give one value for each step, null for none"
+        raise io.DataError(f"{name}: {key} has {given} for {wanted}")
     known = (-1, 0, 1) if key in _CORRECT else (0, 1)
     for place, value in enumerate(values, start=1):
         if value is not None and (isinstance(value, str) or value not in known):
@@ -276,8 +280,8 @@ def split(trees: pl.DataFrame, share: float, seed: int) -> tuple[pl.DataFrame, p
     held = problems[: max(1, round(share * len(problems)))] if share else []
     if len(held) == len(problems):
         raise io.DataError(
-            f"{len(problems)} problems: a held-out share of {share:g} leaves none to learn from; --held-out 0 holds "
-            "out none"
+            f"--held-out {share:g} of {counted(len(problems), 'problem')} leaves none to learn from; add problems, or "
+            "give --held-out 0"
         )
     is_held = pl.col("problem_id").is_in(held)
     return trees.filter(~is_held), trees.filter(is_held)

@@ -78,6 +78,7 @@ def test_values_are_the_shares_of_right_completions(tmp_path: Path, monkeypatch:
     rows = list(rows_of(solutions, labelled(policy, solutions, tmp_path, monkeypatch)))
     assert rows[0]["mc_value"] == [1.0, 0.5, 1.0]
     assert rows[1] == {
+        "id": "1",
         "prompt": "3 + 4?",
         "completions": ("good", "bad", "It is \\boxed{9}."),
         "labels": [True, False, False],
@@ -110,8 +111,8 @@ def test_tokens_of_labels_and_turns_move_nothing(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("solutions", "message"),
     [
-        ([given("a", answer=None)], "f: row 1: the right answer is None; give one"),
-        ([given("a", answer=[])], "the right answer is .*; give one"),
+        ([given("a", answer=None)], r"f: row 1: no right answer beside the solution; .*answer=… \(the field"),
+        ([given("a", answer=[])], "answer is .*; give one"),
         ([given()], "f: row 1: a solution without steps, or an empty step; remove it"),
         ([given("a", " ")], "without steps, or an empty step"),
         ([given("a"), given("b", answer=8)], "the problem has another answer in an earlier row"),

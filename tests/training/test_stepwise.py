@@ -158,14 +158,14 @@ def test_typed_labels_train_every_variant(tmp_path: Path) -> None:
 
 CASES: list[tuple[list[Any], str]] = [
     ([], r"own\.jsonl: no rows; expected one JSON object per solution"),
-    ([row(), row([True])], r"own\.jsonl: row 2: labels has 1 values for 3 steps; give one value for each step"),
+    ([row(), row([True])], r"own\.jsonl: row 2: labels has 1 value for 3 steps; give one value for each step"),
     ([row("yes")], r"own\.jsonl: row 1: labels has 'yes' for 3 steps; give one"),
     ([row([1, 0.5, 0])], r"own\.jsonl: row 1, step 2: labels is 0\.5; expected true, false, -1, 0, 1 or null"),
     ([row([1, "+", 0])], r"own\.jsonl: row 1, step 2: labels is '\+'; expected true, false, -1, 0, 1 or"),
     ([row(), row([], [])], r"own\.jsonl: row 2: completions is empty; remove the row"),
     ([row(steps=["a", " \n", "c"])], r"own\.jsonl: row 1, step 2: ' \\n' is no text; remove the step and its label"),
     ([row(steps=["a", None, "c"])], r"own\.jsonl: row 1, step 2: None is no text"),
-    ([row(prompt=None)], r"own\.jsonl: row 1: found prompt, completions, labels; expected prompt \(a text\)"),
+    ([row(prompt=None)], r"own\.jsonl: row 1: found completions, labels; expected prompt \(a text\)"),
     ([row(prompt=[{"role": "assistant", "content": "a"}])], r"row 1: prompt has the turns assistant; .*; correct or"),
     ([{"input": "P? Step 1: a ки", "label": "P? Step 1: b +", "task": "t"}], r"row 1: input and label are not the sam"),
     ([{"text": "a"}], r"own\.jsonl: row 1: found text; expected prompt"),
@@ -173,6 +173,7 @@ CASES: list[tuple[list[Any], str]] = [
     ([row([1, 0, -1])], r"own\.jsonl: labels have the values -1, 0 and 1, .* choose with --neutral \(positive: "),
     ([row([None] * 3)], r"own\.jsonl: no step has a label"),
     ([row(math=[1, 1, 1])], r"own\.jsonl: row 1: no list consistency; typed labels need math, consistency and correct"),
+    ([row(None, math=[1, 1, 1], consistency=[1, 1, 1])], r"own\.jsonl: row 1: no list correct; typed labels need"),
     ([row(), row(math=[1, 1, 1], consistency=[1, 1, 1])], r"own\.jsonl: row 2: its lists of labels differ"),
     ([row([1, 1, 1], math=[1, 0, 1], consistency=[1, 1, 1])], r"row 1, step 2: correct, but math is 0; a correct step"),
     (
@@ -196,6 +197,8 @@ def test_a_neutral_meaning_without_a_neutral_step_is_refused(tmp_path: Path) -> 
     assert [label for *_, label in labels_of(trees_of(tmp_path, row([1, 1, -1]), neutral="drop"))] == [1, 1, 0]
     with pytest.raises(DataError, match="no such file"):
         read(tmp_path / "none.jsonl")
+    with pytest.raises(DataError, match="a folder; give a file"):
+        read(tmp_path)
     assert set(MEANINGS) == {"positive", "negative", "drop", "third"}
 
 
@@ -209,7 +212,7 @@ def test_no_problem_is_on_both_sides(tmp_path: Path) -> None:
     assert set(split(trees, 0.1, 2)[1]["problem_id"]) != set(test["problem_id"])
     assert split(trees, 0.0, 1)[1].is_empty()
     assert split(trees, 0.01, 1)[1]["problem_id"].n_unique() == 1, "a small share is one problem"
-    with pytest.raises(DataError, match="--held-out 0"):
+    with pytest.raises(DataError, match=r"--held-out 0.1 of 1 problem leaves none .*give --held-out 0"):
         split(trees_of(tmp_path, row()), 0.1, 1)
 
 
