@@ -299,6 +299,8 @@ def grade(
     """Grade a prediction file as the benchmark does."""
     from pathfinder.benchmarks.grade import grade, notes, render
 
+    if as_json and output not in ("table", "json"):
+        raise typer.BadParameter("give one of --json and --format")
     result = grade(benchmark, file, data or Path("artifacts/raw") / benchmark, preset)
     if as_json or output == "json":
         show(result, as_json=True)  # its details have the counts of the notes

@@ -124,6 +124,8 @@ def test_scores_as_json(scoring: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         done = CLI.invoke(APP, [*score, "--pretty", *other])
         assert (done.exit_code, done.stdout) == (2, "")
         assert "give one of --json, --as and --pretty" in done.stderr
+    done = CLI.invoke(APP, ["grade", "search", "in.jsonl", "--format", "latex", "--json"])
+    assert (done.exit_code, "give one of --json and --format" in done.stderr) == (2, True)
 
 
 def test_grades_as_json(scoring: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
