@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -42,6 +40,7 @@ from ground.io import DataError
 from tests.flows.conftest import Project
 from tests.flows.test_operations import commands
 from tests.flows.watch import soon, wait_for
+from tests.support.receiver import Receiver
 from tests.support.servers import JSONHandler, private_tls, serving
 
 _STORED_S = 5  # the server writes the states of tasks every few seconds
@@ -56,37 +55,6 @@ print({HARSH!r}, flush=True)
 print("error: numbers.txt:7: no number; correct the line", file=sys.stderr, flush=True)
 sys.exit(1)
 """
-
-
-class Receiver:
-    """An HTTP server that keeps what it is sent, with the time."""
-
-    def __init__(self) -> None:
-        self.messages: list[tuple[float, dict[str, Any]]] = []
-        receiver = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                receiver.messages.append((time.time(), content))
-                self.send_response(204)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/told?token=secret"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def told_of(self, run: str, seconds: float) -> tuple[float, dict[str, Any]]:
-        """The first message that names a run, and when it came."""
-
-        def found() -> list[tuple[float, dict[str, Any]]]:
-            return [(when, message) for when, message in self.messages if run in json.dumps(message)]
-
-        assert soon(found, seconds), self.messages
-        return found()[0]
 
 
 @dataclass(frozen=True, slots=True)

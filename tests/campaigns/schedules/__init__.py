@@ -1,1 +1,1 @@
-"""Random schedules of a team: two people, three machines, one fault or two, and what must hold at the end."""
+"""Random schedules of a team: two people, three machines, some faults, and what must hold at the end."""

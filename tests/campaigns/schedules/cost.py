@@ -44,8 +44,8 @@ def _run(here: Place, seed: int) -> tuple[dict[str, float], Counter[str]]:
     here.turns(MACHINES[:1])
     (here.home / "ann/params.yaml").write_text(f"seed: {seed}\n")
     before, log, start = len(here.requests()), here.home / f"cost-{seed}.log", time.monotonic()
-    process = here.ask("ann", log, *_RUN)
-    assert process.wait(600) == 0, log.read_text()
+    asked = here.ask("ann", log, *_RUN)
+    assert asked.process.wait(600) == 0, log.read_text()
     whole_s = time.monotonic() - start
     text = log.read_text()
     (stage,) = json.loads(text[text.index("{\n") : text.rindex("}") + 1])["stages"]

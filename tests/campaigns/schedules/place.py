@@ -1,14 +1,17 @@
-"""The place of the schedules: a project in git, two people's clones, machines behind a launcher, a store, a server."""
+"""The place of the schedules: a project in git, two people's clones, machines, a store, a server, a receiver."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -16,10 +19,14 @@ from pathlib import Path
 
 from evidence.record.signing import KEY_FILE
 from flows import server
+from flows.guard.lock import LOCK
 from flows.team.pools.stage import CLONES
 from flows.team.pools.table import FILE
+from tests.campaigns.schedules.notices import Asked
 from tests.flows.conftest import CONFIG
+from tests.flows.test_operations import commands
 from tests.support.miniature import GIT, ROOT
+from tests.support.receiver import Receiver
 
 STAGE = "work"
 PEOPLE = ("ann", "bob")
@@ -80,8 +87,12 @@ class Place:
     home: Path
     environment: dict[str, str]
     store: subprocess.Popen[str]
+    receiver: Receiver = field(default_factory=Receiver)
     url: str = ""
-    started: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    runs: list[Asked] = field(default_factory=list)
+    outages: list[tuple[float, float]] = field(default_factory=list)
+    _threads: ThreadPoolExecutor = field(default_factory=ThreadPoolExecutor)
+    _starts: list[Future[None]] = field(default_factory=list)
 
     def turns(self, machines: Sequence[str]) -> None:
         """Which machine the launcher uses next, and after it; each goes to the end of the line."""
@@ -98,36 +109,90 @@ class Place:
         plain = (re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines)
         return [line.split('"')[1].rpartition(" ")[0] for line in plain if '"' in line]
 
-    def ask(self, person: str, log: Path, *words: str) -> subprocess.Popen[bytes]:
+    def ask(self, person: str, log: Path, *words: str, seed: int = 0) -> Asked:
         """Start a person's run, by ``flows.reproduce`` or another command."""
-        key = {KEY_FILE: str(self.home / f"{person}.pem"), "PREFECT_API_URL": self.url}
+        start = log.stat().st_size if log.exists() else 0
         with log.open("ab") as out:
             process = subprocess.Popen(
                 [sys.executable, *(words or ("-m", "flows.reproduce", STAGE))],
                 cwd=self.home / person,
-                env={**self.environment, **server.environment(self.home, self.url), **key},
+                env=self._variables(person),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.started.append(process)
-        return process
+        self.runs.append(Asked(seed, person, STAGE, process, log, start))
+        return self.runs[-1]
+
+    def look(self, run: Asked) -> int | None:
+        """Note the tag of a run, or its end; returns the exit status."""
+        with suppress(OSError, ValueError):
+            holder = json.loads((self.home / run.person / LOCK).read_text())
+            return run.look(holder["tag"] if holder["pid"] == run.process.pid else "")
+        return run.look("")
 
     def start_server(self) -> None:
         """Start the Prefect server, or start it again after it was killed."""
         self.url = server.start_server(self.home).url
+        self.outages[-1:] = [(first, min(last, time.time())) for first, last in self.outages[-1:]]
+
+    def start_server_meanwhile(self) -> None:
+        """Start the server in a thread, which takes seconds; ``settle`` waits for it."""
+        self._starts.append(self._threads.submit(self.start_server))
 
     def kill_server(self) -> None:
         """Kill the Prefect server with its children."""
         service = server.recorded(self.home, "server")
         assert service is not None
+        self.outages.append((time.time(), math.inf))
         os.killpg(service.pid, signal.SIGKILL)
+
+    def settle(self) -> None:
+        """Let the store and the server run, whatever the schedule left, and end its runs."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.store.pid, signal.SIGCONT)
+        starts, self._starts = self._starts, []
+        for start in starts:
+            start.result()
+        self.end_runs()
+        if server.recorded(self.home, "server") is None:
+            self.start_server()
+
+    def end_runs(self) -> None:
+        """End the runs that are left."""
+        for run in self.runs:
+            run.strike("campaign")
+        for run in self.runs:
+            with suppress(subprocess.TimeoutExpired):
+                run.process.wait(60)
+            if run.process.poll() is None:
+                run.process.kill()
+
+    def close(self) -> None:
+        """End the server, its starts and the receiver."""
+        self._threads.shutdown(cancel_futures=True)
+        server.stop(self.home, "server")
+        self.receiver.server.shutdown()
+        self.receiver.server.server_close()
+
+    def tell_people(self) -> None:
+        """Set up notices with the commands of docs/operations.md for a team's server."""
+        (equip,) = (words for words in commands("A team", "python ") if words[-1] == "automations")
+        notify = [*commands("Notices", "python ")[0][:-1], self.receiver.url]
+        for words in (equip, notify):
+            command = [sys.executable, *words[1:]]
+            subprocess.run(command, cwd=self.home / PEOPLE[0], env=self._variables(PEOPLE[0]), check=True)
+
+    def _variables(self, person: str) -> dict[str, str]:
+        key = {KEY_FILE: str(self.home / f"{person}.pem"), "PREFECT_API_URL": self.url}
+        return {**self.environment, **server.environment(self.home, self.url), **key}
 
 
 @contextmanager
 def place(home: Path) -> Iterator[Place]:
     """A place in an empty folder; everything ends with the block."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background programs ignore Ctrl-C
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PATHFINDER_"))}
     words = [sys.executable, "-c", _STORE, str(home / "requests")]
     base = {**kept, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "DVC_NO_ANALYTICS": "1"}
@@ -141,15 +206,15 @@ def place(home: Path) -> Iterator[Place]:
         _project(found)
         _machines(found)
         found.start_server()
+        found.tell_people()
         yield found
     finally:
-        for process in found.started:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGTERM)
-            process.wait(60)
-        server.stop(home, "server")
-        os.killpg(store.pid, signal.SIGCONT)
-        os.killpg(store.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(store.pid, signal.SIGCONT)
+        found.end_runs()
+        found.close()
+        with suppress(ProcessLookupError):
+            os.killpg(store.pid, signal.SIGKILL)
         store.wait()
         subprocess.run(["umount", "-q", str(home / "full")], check=False)
 

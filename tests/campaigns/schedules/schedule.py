@@ -12,16 +12,20 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.campaigns.schedules.notices import Asked, judge, known
 from tests.campaigns.schedules.place import MACHINES, ODD, PEOPLE, Place
 from tests.flows.watch import soon, working_in
 
-FAULTS = ("kill a run", "kill a machine's work", "kill the server", "stop the store", *ODD)
+FAULTS = ("kill a run", "Ctrl-C", "kill a machine's work", "kill the server", "stop the store", *ODD)
 _PATIENCE_S, _ORPHANS_S, _MOST_ASKED = 420.0, 120.0, 8
 
 
 @dataclass
 class Result:
-    """The faults of a seed, how often each person asked, the seconds, and what was wrong (nothing if all holds)."""
+    """The faults of a seed, how often each person asked, the seconds, the messages, and what was wrong, if anything.
+
+    A false message counts as wrong; a missing one is counted.
+    """
 
     seed: int
     faults: list[str]
@@ -29,6 +33,11 @@ class Result:
     executions: int = 0
     seconds: float = 0.0
     orphans_s: float = 0.0
+    notices: int = 0
+    false_notices: list[str] = field(default_factory=list)
+    missing_notices: list[str] = field(default_factory=list)
+    excused_notices: int = 0
+    slowest_notice_s: float = 0.0
     wrong: list[str] = field(default_factory=list)
 
     def as_row(self) -> dict[str, Any]:
@@ -39,7 +48,7 @@ class Result:
 def run(place: Place, seed: int) -> Result:
     """Run the schedule of a seed: two people ask for one stage until they have it, while faults happen."""
     chance = random.Random(seed)
-    faults = chance.sample(FAULTS, chance.choice((1, 1, 2)))
+    faults = chance.sample(FAULTS, chance.choice((1, 2, 2, 3)))
     turns = [*(fault for fault in faults if fault in ODD), *chance.sample(MACHINES, 3)]
     place.turns(turns)
     plan = sorted((chance.uniform(2.0, 25.0), fault) for fault in faults if fault not in ODD)
@@ -48,23 +57,24 @@ def run(place: Place, seed: int) -> Result:
     logs = {person: place.home / f"{seed}-{person}.log" for person in PEOPLE}
     for person in PEOPLE:
         (place.home / person / "params.yaml").write_text(f"seed: {seed}\n")
-    running: dict[str, Any] = {}
+    running: dict[str, Asked] = {}
     done: set[str] = set()
     later: list[tuple[float, str]] = []
     while len(done) < len(PEOPLE) and (now := time.monotonic() - begin) < _PATIENCE_S:
         for person in PEOPLE:
-            process = running.get(person)
+            asked = running.get(person)
+            code = place.look(asked) if asked else 1
             if person in done or now < starts[person]:
                 continue
-            if process is not None and process.poll() == 0:
+            if code == 0:
                 done.add(person)
-            elif process is None or process.poll() is not None:
+            elif code is not None:
                 if found.asked.get(person, 0) == _MOST_ASKED:
                     found.wrong.append(f"{person} asked {_MOST_ASKED} times in vain")
                     done.add(person)
                     continue
                 found.asked[person] = found.asked.get(person, 0) + 1
-                running[person] = place.ask(person, logs[person])
+                running[person] = place.ask(person, logs[person], seed=seed)
                 starts[person] = now + 3.0
         for when, fault in [each for each in (*plan, *later) if each[0] <= now]:
             (plan if (when, fault) in plan else later).remove((when, fault))
@@ -72,25 +82,26 @@ def run(place: Place, seed: int) -> Result:
         time.sleep(0.1)
     for _, fault in later:
         _happen(place, fault, chance, running, 0.0)
+    place.settle()
     found.seconds = round(time.monotonic() - begin, 1)
     _judge(place, found, done)
     return found
 
 
 def _happen(
-    place: Place, fault: str, chance: random.Random, running: dict[str, Any], now: float
+    place: Place, fault: str, chance: random.Random, running: dict[str, Asked], now: float
 ) -> list[tuple[float, str]]:
     """Let a fault happen; returns what ends it later."""
     with suppress(ProcessLookupError):
-        if fault == "kill a run" and running:
-            running[chance.choice(sorted(running))].kill()
+        if fault in ("kill a run", "Ctrl-C") and running:
+            running[chance.choice(sorted(running))].strike(fault.split()[0])
         elif fault == "kill a machine's work" and (workers := place.workers()):
             os.kill(workers[-1], signal.SIGKILL)
         elif fault == "kill the server":
             place.kill_server()
             return [(now + 2.0, "start the server")]
         elif fault == "start the server":
-            place.start_server()
+            place.start_server_meanwhile()
         elif fault == "stop the store":
             os.killpg(place.store.pid, signal.SIGSTOP)
             return [(now + chance.uniform(5.0, 60.0), "continue the store")]
@@ -117,6 +128,19 @@ def _judge(place: Place, found: Result, done: set[str]) -> None:
     if not soon(lambda: not any(working_in(folder.resolve()) for folder in folders if folder.exists()), _ORPHANS_S):
         found.wrong.append(f"processes are left after {_ORPHANS_S:.0f} s")
     found.orphans_s = round(time.monotonic() - begin, 1)
+
+
+def judge_notices(place: Place, found: Result) -> None:
+    """Add the messages about the runs of a schedule. Those about later schedules stay; all others count."""
+    runs = [(asked, known(place.url, asked)) for asked in place.runs if asked.seed >= found.seed]
+    newer = [run.id for asked, run in runs if run and asked.seed > found.seed]
+    messages = [each for each in place.receiver.messages if not any(id in str(each[1].get("link")) for id in newer)]
+    told = judge([each for each in runs if each[0].seed == found.seed], messages, place.outages)
+    for each in messages:
+        place.receiver.messages.remove(each)
+    found.notices, found.false_notices, found.missing_notices = told.notices, told.false, told.missing
+    found.excused_notices, found.slowest_notice_s = told.excused, told.slowest_s
+    found.wrong += [f"false notice: {each}" for each in told.false]
 
 
 def spans(folder: Path, seed: int) -> list[tuple[float, float]]:

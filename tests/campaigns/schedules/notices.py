@@ -1,0 +1,191 @@
+"""The messages about people's runs in a schedule, compared with the true ends of the runs."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+DUE_S, LATEST_S = 60.0, 120.0
+"""A message that comes later than the first is missing; the server sends its last ones, of lost machines, before the
+second: after 90 s without a heartbeat."""
+_STORED_S = 5.0  # the server writes the states of tasks every few seconds
+
+Outages = Sequence[tuple[float, float]]
+"""From when to when no server answered, in seconds since 1970."""
+
+
+@dataclass
+class Asked:
+    """A person's run: its process, its log from ``start`` on, the stage that it asks for, and how it ended.
+
+    ``tag`` is the one of its flow run, once it has one. ``end`` is "itself", "kill", "Ctrl-C", or "campaign" if the
+    schedule ended before the run. Times are in seconds since 1970: of the kill or the Ctrl-C, of the last sign of life,
+    and of the end.
+    """
+
+    seed: int
+    person: str
+    stage: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    start: int = 0
+    tag: str = ""
+    end: str = "itself"
+    struck: float = math.inf
+    alive: float = 0.0
+    ended: float = math.inf
+
+    def look(self, tag: str) -> int | None:
+        """Note whether the run has ended, and its ``tag`` as long as it has none; returns the exit status."""
+        code = self.process.poll()
+        if code is None:
+            self.tag, self.alive = self.tag or tag, time.time()
+        self.ended = self.ended if code is None else min(self.ended, time.time())
+        return code
+
+    def strike(self, end: str) -> None:
+        """End the run as a machine (kill), as its person at the terminal (Ctrl-C), or as the campaign does."""
+        numbers = {"kill": signal.SIGKILL, "Ctrl-C": signal.SIGINT, "campaign": signal.SIGTERM}
+        if self.process.poll() is None and self.end == "itself":
+            self.end, self.struck = end, time.time()
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, numbers[end]) if end == "kill" else os.killpg(self.process.pid, numbers[end])
+
+    def said(self) -> str:
+        """The run's output, with single spaces."""
+        return " ".join(self.log.read_bytes()[self.start :].decode(errors="replace").split())
+
+
+@dataclass(frozen=True)
+class Known:
+    """The Prefect server's record of a run: id, name, last state with its time, and the time of its stage at work."""
+
+    id: str
+    name: str
+    state: str
+    since: float
+    at_work: tuple[float, float] = (math.inf, math.inf)
+
+
+@dataclass
+class Told:
+    """The messages about one schedule, and what was wrong about them.
+
+    ``slowest_s`` is from a kill or a run's final state to the message. The server was away when the ``excused`` runs
+    ended.
+    """
+
+    notices: int = 0
+    false: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    excused: int = 0
+    slowest_s: float = 0.0
+
+
+def known(url: str, asked: Asked) -> Known | None:
+    """The record of a run on the server at ``url``; ``None`` if it has none."""
+    if not asked.tag:
+        return None
+    this = {"flow_runs": {"tags": {"all_": [asked.tag]}}}
+    for run in _post(url, "flow_runs", this):
+        tasks = [task for task in _post(url, "task_runs", this) if task["name"] == asked.stage and task["start_time"]]
+        starts, ends = ([_seconds(task[name]) for task in tasks] for name in ("start_time", "end_time"))
+        at_work = (min(starts), max(ends)) if tasks else (math.inf, math.inf)
+        state = run["state"]
+        return Known(run["id"], run["name"], state["type"], _seconds(state["timestamp"]), at_work)
+    return None
+
+
+def judge(
+    runs: Sequence[tuple[Asked, Known | None]], messages: Sequence[tuple[float, Mapping[str, Any]]], outages: Outages
+) -> Told:
+    """Compare the messages with the ends of the ``runs``; each message must be about one of these runs."""
+    found, left = Told(len(messages)), list(messages)
+    for asked, run in runs:
+        own = [each for each in left if run and str(each[1].get("link")).endswith(f"/{run.id}")]
+        left = [each for each in left if each not in own]
+        if asked.end != "campaign":
+            _judge_run(found, asked, run, own, outages)
+    found.false += [f"about nothing in the schedule: {_short(message)}" for _, message in left]
+    return found
+
+
+def _judge_run(
+    found: Told,
+    asked: Asked,
+    run: Known | None,
+    own: Sequence[tuple[float, Mapping[str, Any]]],
+    outages: Outages,
+) -> None:
+    who, end = f"{asked.person}'s run", _end(asked, run)
+    for number, (when, message) in enumerate(own):
+        if not end:
+            found.false.append(f"{who} needs none, {_how(asked)}: {_short(message)}")
+        elif number:
+            found.false.append(f"{who}, told again: {_short(message)}")
+        elif run and (fault := next(_faults(asked, run, end, message), "")):
+            found.false.append(f"{who}, {fault}: {_short(message)}")
+        if end and run:
+            found.slowest_s = max(found.slowest_s, round(when - min(asked.struck, run.since), 1))
+    if end and not [when for when, _ in own if when < asked.ended + DUE_S]:
+        if any(first < asked.ended + DUE_S and last > asked.alive for first, last in outages):
+            found.excused += not own
+        else:
+            found.missing.append(f"{who}, {_how(asked)}: {'late' if own else 'no'} message after {DUE_S:.0f} s")
+
+
+def _end(asked: Asked, run: Known | None) -> str:
+    """The end that a message must name; empty if the run needs no message."""
+    if run is None or asked.process.returncode == 0 or run.state == "COMPLETED":
+        return ""
+    if asked.end == "itself" or (run.state in ("FAILED", "CRASHED") and run.since < asked.struck):
+        return "failed"
+    return "was killed" if asked.end == "kill" else ""
+
+
+def _faults(asked: Asked, run: Known, end: str, message: Mapping[str, Any]) -> Iterator[str]:
+    """The faults of a message about a run that needs one."""
+    stage, cause, said = str(message["stage"]), " ".join(str(message["cause"]).split()), asked.said()
+    expected = {asked.stage if f"failed or not started: {asked.stage}" in said else ""}
+    if end == "was killed":
+        first, last = run.at_work
+        expected = {asked.stage} if first < asked.struck < last + _STORED_S else set()
+        expected |= {""} if not first + _STORED_S < asked.struck < last else set()
+    if stage not in expected:
+        yield f"wrong stage, expected {' or '.join(map(repr, sorted(expected)))}"
+    if message["run"] != run.name or message["subject"] != (
+        f"{stage} {end} in {run.name}" if stage else f"{run.name} {end}"
+    ):
+        yield f"wrong subject, it {end}"
+    if end == "was killed" and not cause.startswith(f"its process was killed: PID {asked.process.pid}, since "):
+        yield "wrong cause"
+    if end == "failed" and cause[-60:] not in said:
+        yield "wrong cause, the run printed no such line"
+
+
+def _how(asked: Asked) -> str:
+    ends = {"itself": f"which ended with status {asked.process.returncode}", "kill": "which was killed"}
+    return ends.get(asked.end, f"which {asked.end} ended")
+
+
+def _short(message: Mapping[str, Any]) -> str:
+    return f"{message.get('subject')}: {message.get('cause')}"[:300]
+
+
+def _post(url: str, what: str, wanted: Mapping[str, Any]) -> Any:
+    return httpx.post(f"{url}/{what}/filter", json=wanted, timeout=60).raise_for_status().json()
+
+
+def _seconds(time_of: str | None) -> float:
+    return datetime.fromisoformat(time_of).timestamp() if time_of else math.inf
