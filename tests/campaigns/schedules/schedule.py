@@ -16,8 +16,10 @@ from tests.campaigns.schedules.notices import Asked, judge, known
 from tests.campaigns.schedules.place import MACHINES, ODD, PEOPLE, Place
 from tests.flows.watch import soon, working_in
 
-FAULTS = ("kill a run", "Ctrl-C", "kill a machine's work", "kill the server", "stop the store", *ODD)
+FAULTS = ("kill a run", "kill a run", "Ctrl-C", "kill a machine's work", "kill the server", "stop the store", *ODD)
 _PATIENCE_S, _ORPHANS_S, _MOST_ASKED = 420.0, 120.0, 8
+_STRIKE, _EARLY = 0.15, 0.02
+"""The chance per second that a run ends, once its time has come: a run that the server knows, and one that starts."""
 
 
 @dataclass
@@ -91,10 +93,14 @@ def run(place: Place, seed: int) -> Result:
 def _happen(
     place: Place, fault: str, chance: random.Random, running: dict[str, Asked], now: float
 ) -> list[tuple[float, str]]:
-    """Let a fault happen; returns what ends it later."""
+    """Let a fault happen, or wait for a run to end; returns the rest, which happens later."""
     with suppress(ProcessLookupError):
-        if fault in ("kill a run", "Ctrl-C") and running:
-            running[chance.choice(sorted(running))].strike(fault.split()[0])
+        if fault in ("kill a run", "Ctrl-C"):
+            alive = [asked for asked in running.values() if asked.process.poll() is None]
+            asked = chance.choice(alive) if alive else None
+            if asked is None or chance.random() > (_STRIKE if asked.tag else _EARLY):
+                return [(now + 1.0, fault)]
+            asked.strike(fault.split()[0])
         elif fault == "kill a machine's work" and (workers := place.workers()):
             os.kill(workers[-1], signal.SIGKILL)
         elif fault == "kill the server":
