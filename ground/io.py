@@ -325,7 +325,8 @@ def _parsed(content: bytes, name: str, remedy: str) -> Any:
     try:
         return strict_json(content)
     except ValueError as error:  # malformed JSON or UTF-8, a key twice, an integer of over 4,300 digits
-        raise DataError(f"{name}: not valid JSON ({error}); {remedy}") from error
+        said = str(error).replace(": line 1 column", ": column")
+        raise DataError(f"{name}: not valid JSON ({said}); {remedy}") from error
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -356,7 +357,7 @@ def read_jsonl(path: Path) -> Iterator[tuple[int, Any]]:
 def parse_jsonl(handle: IO[bytes], name: str) -> Iterator[tuple[int, Any]]:
     """Parse lines like ``read_jsonl``; raises ``DataError`` with ``name`` in place of the path."""
     for number, line in lines_of(handle, name):
-        yield number, _parsed(line, f"{name}:{number}", "correct or remove the line")
+        yield number, _parsed(line.rstrip(b"\r\n"), f"{name}:{number}", "correct or remove the line")
 
 
 def lines_of(handle: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:

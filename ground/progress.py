@@ -67,7 +67,7 @@ class Progress:
         rate = (self.done - self._resumed) / elapsed if elapsed > 0 else 0.0
         left = f"{duration((self.total - self.done) / rate)} left" if rate > 0 else "time left unknown"
         share = 100 * self.done / self.total if self.total else 100.0
-        note = f" {self._note}" if self._note else ""
+        note = f"; {self._note}" if self._note else ""
         text = f"{self.label}: {self.done}/{self.total} {self.unit} ({share:.0f} %), {rate:.1f}/s, {left}{note}"
         print(text, file=sys.stderr, flush=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import signal
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -116,7 +117,7 @@ def plain_message(error: object) -> str | None:
     if isinstance(error, ModuleNotFoundError) and (extra := _extra_for(error)):
         return f"this needs {error.name}, which is not installed; run `pip install '.[{extra}]'` in a clone"
     if isinstance(error, OSError) and error.errno in _REMEDIES:
-        file = error.filename if isinstance(error.filename, (str, Path)) else "a file"
+        file = error.filename if isinstance(error.filename, (str, Path)) else "a file or standard output"
         return f"{file}: {error.strerror}; {_REMEDIES[error.errno]}"
     return f"there is not enough memory; {_MEMORY}" if lacks_memory(error) else None
 
@@ -145,10 +146,12 @@ def remedy_in(message: str) -> str | None:
 def errors_without_traceback() -> Iterator[None]:
     """Print an error of the block that needs no traceback on standard error, and raise ``SystemExit`` instead.
 
-    A ``PathfinderError`` has its own status; an error of the machine has 1.
+    A ``PathfinderError`` has its own status; an error of the machine has 1, a broken pipe 141 without a word.
     """
     try:
         yield
+    except BrokenPipeError:  # a reader of standard output that leaves early, such as `head`
+        raise SystemExit(128 + signal.SIGPIPE) from None
     except Exception as error:
         if (plain := plain_message(error)) is None:
             raise

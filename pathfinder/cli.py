@@ -181,9 +181,9 @@ def score(
         for part in results.batched(solutions):
             for solution, scores in zip(part, results.scored_part(scorer, part, progress.advance), strict=True):
                 if pretty:
-                    typer.echo(
-                        results.render_scores(solution, scores, has_colour(sys.stdout), scorer.known.unlike(solution))
-                    )
+                    unlike = scorer.known.unlike(solution)
+                    drawn = results.render_scores(solution, scores, has_colour(sys.stdout), unlike)
+                    typer.echo(f"{printable(solution.id)}:\n{drawn}\n" if len(solutions) > 1 else drawn)
                 elif form == "scores":
                     show_row(results.score_row(solution, scores, scorer.known.unlike(solution)))
                 else:
@@ -211,8 +211,8 @@ def rerank(
 ) -> None:
     """Choose the best of several solutions per problem by their step rewards, the vote of their answers, or both.
 
-    Prints one row per problem: the index that each rule chooses (min, product, last, mean, the votes weighted by them,
-    vote) and all rewards.
+    Prints one row per problem: the index that each rule chooses, and all rewards.
+    The rules are min, product, last, mean, the votes weighted by them, and vote.
     """
     from ground.progress import Progress
     from pathfinder.baselines.named import open_named
@@ -336,11 +336,12 @@ def label(
     A step is true if any completion is right; mc_value has the shares.
     The same command resumes after an interruption.
     """
-    from pathfinder.label import labelled
+    from pathfinder.label import labelled, told
 
     solutions = list(given_in(file, split, columns, problems).each())
     settings = {"n": completions, "solution_tokens": max_tokens, "temperature": temperature, "seed": seed}
-    show(labelled(solutions, out, policy, url, settings), as_json)
+    result = labelled(solutions, out, policy, url, settings)
+    show(result, as_json, told(result))
 
 
 def training() -> typer.Typer:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ground import io
+from ground.progress import duration
+from ground.show import counted
 from pathfinder.bench.search import SearchOptions, policy_of, settings_of
 from pathfinder.core.given import GivenSolution
 from pathfinder.engines.workers import Workers, chunk_folder
@@ -52,3 +54,16 @@ def labelled(
         "not_graded": not_graded,
         "seconds": time.monotonic() - start,
     }
+
+
+def told(result: Mapping[str, Any]) -> Iterator[str]:
+    """The result for a person."""
+    steps = counted(result["steps"], "step")
+    yield f"{result['file']}: {counted(result['rows'], 'row')}; {result['correct_steps']:,} of {steps} correct"
+    if result["left_out_steps"]:
+        yield f"left out, without room for a completion: {counted(result['left_out_steps'], 'step')}"
+    yield f"{counted(result['completions'], 'completion')} in {duration(result['seconds'])}"
+    if result["computed_tokens"]:
+        yield f"tokens computed: {result['computed_tokens']:,}; without sharing: {result['separate_tokens']:,}"
+    if result["not_graded"]:
+        yield f"answers that could not be graded (not right): {result['not_graded']:,}"

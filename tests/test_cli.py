@@ -79,6 +79,8 @@ def test_labels_are_drawn_without_a_reward_in_pass_1(rows: str) -> None:
     errors = [step["errors"] for row in scored("in.jsonl", "--mode", "pass1") for step in row["steps"]]
     verdicts = re.findall(r"\d\.\d\d  (?:first error, )?([a-z].*)$", drawn["pass1"], re.MULTILINE)
     assert verdicts == [", ".join(f"{name} error" for name in step) or "ok" for step in errors]
+    assert re.findall(r"^(\w+):$", drawn["both"], re.MULTILINE)[:1] == ["1"], "each of several pictures has its id"
+    assert "\n\nhostile:\n" in drawn["both"]
 
 
 def test_a_model_without_labels_has_its_reward_in_pass_1_too(rows: str) -> None:

@@ -31,8 +31,8 @@ def test_a_log_gets_a_line_every_ten_seconds_and_a_last_one(
             clock[0] += 1.0
             bar.advance(note="fine")
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "work: 10/30 rows (33 %), 1.0/s, 20 s left fine"
-    assert lines[-1] == "work: 30/30 rows (100 %), 1.0/s, 0 s left fine"
+    assert lines[0] == "work: 10/30 rows (33 %), 1.0/s, 20 s left; fine"
+    assert lines[-1] == "work: 30/30 rows (100 %), 1.0/s, 0 s left; fine"
     assert len(lines) == 4
 
 

@@ -16,6 +16,7 @@ from pathfinder.cli import app
 from pathfinder.core.given import GivenSolution, read_given
 from pathfinder.engines.sampling import Completion, Sampling
 from pathfinder.engines.workers import Workers
+from pathfinder.label import told
 from pathfinder.policy.monte_carlo import Values, draw, roll_out, rows_of, tasks_of
 from pathfinder.policy.samples import open_sampling
 from pathfinder.training.stepwise import Row, read
@@ -189,3 +190,7 @@ def test_a_server_completes_as_a_policy(tmp_path: Path, monkeypatch: pytest.Monk
     assert (done.exit_code, json.loads(done.stdout)["computed_tokens"]) == (0, 0), done.output
     (row,) = map(json.loads, Path("out.jsonl").read_text().splitlines())
     assert (row["labels"], row["mc_value"]) == ([True, False], [1.0, 0.0])
+    shown = list(told(json.loads(done.stdout) | {"computed_tokens": 5, "separate_tokens": 9}))
+    assert shown[0] == "out.jsonl: 1 row; 1 of 2 steps correct"
+    assert shown[1].startswith("16 completions in ")
+    assert shown[2:] == ["tokens computed: 5; without sharing: 9"]
