@@ -21,6 +21,7 @@ from pathfinder import PRM, DataError, ScoredSolution, ScoredStep, Solution, ope
 from pathfinder.baselines.named import named, open_named
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.cli import app
+from pathfinder.demo import MODEL
 from pathfinder.models.folders import MODEL_FILE
 from pathfinder.prm.opening import CHECKPOINTS
 from pathfinder.prm.serving import StepOut
@@ -163,7 +164,10 @@ def test_the_published_checkpoint_is_fetched_once_from_the_hub(
         assert model_folder(name, "main").name == commit
         with pytest.raises(DataError, match="nobody/nothing"):
             model_folder("nobody/nothing")
+    with pytest.raises(DataError, match="name a model folder or a repository of the Hub such as owner/name; a PRM may"):
+        model_folder("nowhere")
     monkeypatch.chdir(tmp_path)
+    assert model_folder("pathfinder/demo_model") == MODEL, "outside a clone too"
     (tmp_path / "in.txt").write_text("1+1?\n\nIt is two.")
     done = CliRunner().invoke(app, ["score", "in.txt", "--model", name, "--as", "processbench"])
     assert json.loads(done.stdout)["id"] == "1"

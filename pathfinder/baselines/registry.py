@@ -7,6 +7,7 @@ from ground.text import meant
 from pathfinder.baselines import llemma, math_psa, math_shepherd, qwen, reasoneval, rlhflow, skywork
 from pathfinder.baselines.adapter import System
 from pathfinder.baselines.trl import SYSTEM as TRL
+from pathfinder.prm.opening import CHECKPOINTS
 
 _SYSTEMS = (
     llemma.SYSTEM,
@@ -25,9 +26,13 @@ FORMS = {TRL.name: TRL}
 """Forms of a checkpoint that anyone may have trained: no rows of the paper's tables."""
 
 
+NAMES = (*CHECKPOINTS, *SYSTEMS, *FORMS)
+"""All that ``--system`` takes."""
+
+
 def system(name: str) -> System:
-    """The published PRM or the form of that name. Raises ``DataError``, which lists the names, for an unknown one."""
+    """The published PRM or the form of that name. Raises ``DataError``, which lists ``NAMES``, for another one."""
     known = SYSTEMS | FORMS
     if name not in known:
-        raise DataError(f"unknown system {name!r}; {meant(name, known)}expected one of {', '.join(known)}")
+        raise DataError(f"unknown system {name!r}; {meant(name, NAMES)}expected one of {', '.join(NAMES)}")
     return known[name]

@@ -19,9 +19,9 @@ Precision = Annotated[
 
 
 def _systems(incomplete: str) -> list[str]:
-    from pathfinder.baselines.registry import FORMS, SYSTEMS
+    from pathfinder.baselines.registry import NAMES
 
-    return offered(incomplete, [*SYSTEMS, *FORMS])
+    return offered(incomplete, NAMES)
 
 
 System = Annotated[

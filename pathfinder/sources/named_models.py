@@ -58,6 +58,8 @@ PUBLISHED = {
     "qwen-prm800k": Repository("Qwen/Qwen2.5-Math-7B-PRM800K", "9d6e292f6ccfd474fa44461ce6d5b80d08d8f3c7"),
 }
 """The published PRMs by name, as in the profile ``evaluate-published``; four revisions are branches, which can move."""
+_DEMO = "pathfinder/demo_model"
+"""The small PRM of this package, as the examples of the help name it."""
 _NAME_OF = {repository.title or repository.name: name for name, repository in PUBLISHED.items()}
 _SETTINGS = Download.model_construct(world="", retries=3, timeout_s=30.0, sources=[])
 
@@ -73,10 +75,13 @@ def model_folder(name: str | Path, revision: str | None = None) -> Path:
 
     A repository is ``owner/name`` or a name in ``PUBLISHED``. It is fetched on first use. After that, a full commit id
     needs no network. The default revision of a published PRM is that in ``PUBLISHED``, of other repositories ``main``.
+    ``pathfinder/demo_model`` is the small PRM of this package, in any folder.
     Raises ``DataError`` for a name that is none of these, or a repository that cannot be read; ``TransientError`` if
     the Hub cannot be reached.
     """
     text, path = str(name), Path(name)
+    if text == _DEMO and not path.is_dir():  # outside a clone
+        path = Path(__file__).parents[1] / "demo_model"
     if path.is_dir():
         if revision is not None:
             raise DataError(f"{path}: a folder has no revision; leave it out, or name a repository of the Hub")
@@ -87,9 +92,9 @@ def model_folder(name: str | Path, revision: str | None = None) -> Path:
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", text) or Path(owner).is_dir() or owner in ("models", "artifacts"):
         near = meant(text, [*PUBLISHED, *map(str, path.parent.glob("*/"))])
         raise DataError(
-            f"{text}: no such folder; {near}name a model folder (`make run` in a clone trains models/full, `pathfinder "
-            "demo` names a small one), a repository of the Hub such as owner/name, or a published PRM such as qwen-prm "
-            "(docs/benchmarks.md#published-prms)"
+            f"{text}: no such folder; {near}name a model folder or a repository of the Hub such as owner/name; a PRM "
+            f"may also be {_DEMO}, models/full, which `make run` in a clone trains, or a published one such as "
+            "qwen-prm (docs/benchmarks.md#published-prms)"
         )
     return _fetched(Repository(text, "main"), revision)
 
