@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
@@ -78,7 +80,7 @@ def run(
         typer.echo(line)
 
 
-@app.command(help=PIPELINE_VERBS["plan"], rich_help_panel=PIPELINE, **example("--gpu --card A100 --gpus 8"))
+@app.command(help=PIPELINE_VERBS["plan"], rich_help_panel=PIPELINE, **example("--gpu --profile paper"))
 def plan(
     targets: Targets = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Show memory, hours, tokens and disk instead.")] = False,
@@ -146,11 +148,15 @@ def _gpu_plan(name: str, gpus: int, memory: float, card: str, every: bool, as_js
 
 
 def _print(parts: Iterable[str | Table]) -> None:
-    """Print lines and tables, whose first column has names that a reader types: they stay whole."""
+    """Print lines and tables, whose first column has names that a reader types: they stay whole.
+
+    Without a terminal or ``COLUMNS``, no line is broken.
+    """
     from rich import table
     from rich.console import Console
 
-    console = Console(markup=False, emoji=False, highlight=False)
+    has_width = sys.stdout.isatty() or "COLUMNS" in os.environ
+    console = Console(markup=False, emoji=False, highlight=False, width=None if has_width else 1000)
     for part in parts:
         if isinstance(part, str):
             console.print(part, overflow="fold")

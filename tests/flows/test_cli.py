@@ -120,6 +120,8 @@ def test_plan_shows_the_memory_that_a_profile_needs(
     assert "machine needs" not in one.output  # a single GPU was asked about
     assert cli.invoke(app, ["plan", "--gpu", "--profile", "one-gpu-24"]).exit_code == 0
     assert "--gpus needs --card" in cli.invoke(app, ["plan", "--gpu", "--gpus", "8"]).output
+    monkeypatch.delenv("COLUMNS")
+    assert max(map(len, cli.invoke(app, ["plan", "--gpu", "--card", "A100"]).output.splitlines())) > 120, "for a pipe"
     monkeypatch.setenv("COLUMNS", "80")
     small = cli.invoke(app, ["plan", "--gpu", "--card", "A100"]).output
     for setting in ("label.vllm.tensor_parallel: 1", "search.shared_card: true", "train.lora.rank: 16"):
