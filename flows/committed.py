@@ -21,7 +21,6 @@ from evidence.record.environment import git
 from evidence.record.reading import read_records
 from ground.io import write_text
 from ground.show import counted
-from pathfinder.reporting.finished import agreement
 
 EVIDENCE = Path("docs/evidence")
 """Has PROFILE.tar.xz, the evidence of the committed results."""
@@ -52,6 +51,8 @@ def explain(root: Path, keep: bool = False) -> Iterator[str]:
             f"committed run's for the same inputs, first {first}; "
             "docs/audit.md says on which processors bytes are equal"
         )
+        from pathfinder.reporting.finished import agreement  # imports NumPy
+
         yield from agreement(root)
     if keep:
         write_text(root / KEPT, own)

@@ -88,14 +88,17 @@ class Dvc:
     """DVC in one project folder. Thread-safe.
 
     ``environment`` are variables for all commands. With ``warm``, the commands are forks of one process, which starts
-    now. Every method raises ``DvcError`` if its command fails and ``Cancelled`` after ``stop``.
+    now, and so are stages with PyTorch, unless the folder ``has_other_code`` than this process. Every method raises
+    ``DvcError`` if its command fails and ``Cancelled`` after ``stop``.
     """
 
-    def __init__(self, root: Path, environment: Mapping[str, str] | None = None, warm: bool = False) -> None:
+    def __init__(
+        self, root: Path, environment: Mapping[str, str] | None = None, warm: bool = False, has_other_code: bool = False
+    ) -> None:
         self.root = root
         self._environment = {"PYTHONUNBUFFERED": "1", **(environment or {})}
         self._running: dict[processes.Command | subprocess.Popen[str], str] = {}
-        self._warm = processes.Warm(root, self._environment) if warm else None
+        self._warm = processes.Warm(root, self._environment, has_other_code) if warm else None
         self._lock = threading.Lock()
         self._pushing = threading.Lock()
         self._stopping = False

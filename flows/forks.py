@@ -29,8 +29,9 @@ from typing import Any, NoReturn
 from evidence.dvc.history import MAIN_LOCK
 from evidence.dvc.lock import blocks_of, replace_blocks
 from evidence.record import identity
-from flows.processes import MARK, MOST_BYTES
+from flows.processes import MARK, MOST_BYTES, ONLY_DVC
 from ground.io import DataError, write_text
+from ground.remote import kind_of
 from pathfinder.core.kernels import pin_kernels
 
 _DVC = (
@@ -67,6 +68,8 @@ def serve(control: socket.socket) -> None:
             _command(request, socket.socket(fileno=files[0]), files[1])
         for file in files:
             os.close(file)
+        if "--single-item" in request["arguments"]:
+            _prepare_push()
 
 
 def _prepare(stage: str, root: Path) -> None:
@@ -77,6 +80,15 @@ def _prepare(stage: str, root: Path) -> None:
         _added.update((name, value) for name, value in os.environ.items() if name not in _inherited)
         with contextlib.suppress(DataError, OSError):  # the stage says what is wrong
             identity.import_closure(f"stages.{stage}", root)
+
+
+def _prepare_push() -> None:
+    """While a stage runs, import what ``dvc push`` needs to send its outs to a store."""
+    from flows.storage import REMOTE
+
+    if kind_of(os.environ.get(REMOTE, "")):
+        with contextlib.suppress(ImportError):  # the push says so
+            import_module("s3fs")
 
 
 def _command(request: dict[str, Any], answer: socket.socket, out: int) -> NoReturn:
@@ -209,6 +221,8 @@ def modify_lock(path: str, fs: Any = None) -> Iterator[dict[str, Any]]:
 
 
 if __name__ == "__main__":
+    if ONLY_DVC in sys.argv:
+        _STAGES.clear()
     for _name in _DVC:
         import_module(_name)
     _running, _FILE = import_module("dvc.stage.run"), import_module("dvc.dvcfile")

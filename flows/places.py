@@ -9,7 +9,7 @@ from pydantic import Field
 
 from flows.dvc import Dvc, OnLine, State
 from flows.graph import Graph
-from ground.io import PathfinderError
+from ground.io import PathfinderError, TransientError
 from ground.settings import Section
 
 Count = Annotated[int, Field(ge=0)]
@@ -25,6 +25,13 @@ class Retries(Section):
 
 class WorkerLost(PathfinderError, RuntimeError):
     """The worker of a stage, or its machine, is gone."""
+
+
+def class_of(error: object) -> str:
+    """The name of the class of an error, as ``Retries`` has it."""
+    if isinstance(error, WorkerLost):
+        return "lost"
+    return "transient" if isinstance(error, TransientError) or getattr(error, "transient", False) else "error"
 
 
 class Places:

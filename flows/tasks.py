@@ -23,9 +23,9 @@ from evidence.dvc.pipeline import Stage
 from evidence.record.identity import is_code
 from evidence.remote.guard import Guard
 from flows.dvc import Cancelled
-from flows.places import Places, Retries, WorkerLost
+from flows.places import Places, Retries, class_of
 from flows.terminal import Outcome, Terminal, metrics_table, stage_log
-from ground.io import PathfinderError, TransientError
+from ground.io import PathfinderError
 from ground.text import plain_message
 
 _PUSH_EVERY_S = 60.0
@@ -34,13 +34,6 @@ _STORE_DELAYS_S = (5.0, 20.0, 60.0, 120.0)  # a store that is restarted comes ba
 _JITTER = 0.3
 _ASSETS = "dvc://pathfinder-prm/"
 _NOT_IN_KEYS = re.compile(r"[^A-Za-z0-9._/@=-]")
-
-
-def class_of(error: object) -> str:
-    """The name of the class of an error, as ``Retries`` has it."""
-    if isinstance(error, WorkerLost):
-        return "lost"
-    return "transient" if isinstance(error, TransientError) or getattr(error, "transient", False) else "error"
 
 
 def with_retries(

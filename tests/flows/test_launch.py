@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import subprocess
 import sys
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -181,6 +182,11 @@ def test_the_table_gives_a_launcher_what_a_stage_needs(tmp_path: Path) -> None:
         replace(found["train@full"], launch="srun {cards}").command("train@full", "x")
     with pytest.raises(DataError, match=r"launch: slurm: 'memory'; the fields of train@full are .* \{minutes\}$"):
         replace(found["train@full"], memory="").command("train@full", "x")
+
+
+def test_the_command_imports_neither_prefect_nor_numpy() -> None:
+    code = "import sys, flows.team.pools.stage; print({'prefect', 'numpy'} & sys.modules.keys())"
+    assert subprocess.check_output([sys.executable, "-c", code], cwd=ROOT, text=True) == "set()\n"
 
 
 def test_a_launcher_that_is_absent_is_named_before_a_stage_starts(machines: Machines) -> None:

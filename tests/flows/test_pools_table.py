@@ -12,8 +12,8 @@ from prefect.client.schemas.objects import TaskRun
 from prefect.states import Failed
 
 from flows.dvc import DvcError
-from flows.places import Retries, WorkerLost
-from flows.tasks import class_of, with_retries
+from flows.places import Retries, WorkerLost, class_of
+from flows.tasks import with_retries
 from flows.team.pools.table import FILE, Needs, needs, slots
 from ground.io import DataError, TransientError
 from tests.flows.conftest import ROOT

@@ -215,6 +215,15 @@ def test_a_fork_does_not_parse_the_code_again_that_its_parent_has_parsed(project
     dvc.stop()
 
 
+def test_a_stage_of_other_code_is_a_process_of_its_own(project: Project, warm_starts: None) -> None:
+    _stages(project, sample="python -m stages.sample one.json")
+    dvc = Dvc(project.root, warm=True, has_other_code=True)
+    assert dvc.reproduce("sample") == "ran"
+    facts = json.loads((project.root / "one.json").read_text())
+    assert (facts["comm"].startswith("python"), facts["torch"]) == (True, False)
+    dvc.stop()
+
+
 def test_a_stage_with_other_variables_is_a_process_of_its_own(project: Project, warm_starts: None) -> None:
     _stages(project, sample="python -m stages.sample one.json")
     dvc = Dvc(project.root, warm=True)

@@ -67,7 +67,7 @@ class Away(Places):
     def __init__(self, dvc: Dvc, graph: Graph, needs: Mapping[str, Needs], address: str) -> None:
         super().__init__(dvc, graph, address)
         self.needs = needs
-        self.leases = Leases(dvc)
+        self.leases = Leases(dvc, flow_run.get_id() or "")
         self._commit = ""
         self._pools: dict[str, str] = {}
         self._running: set[UUID] = set()
@@ -321,7 +321,7 @@ def _work_pool(pool: str) -> str:
 
 
 def _error(kind: str) -> type[PathfinderError]:
-    """The class of an error that a machine names (flows.tasks.class_of)."""
+    """The class of an error that a machine names (flows.places.class_of)."""
     return {"transient": TransientError, "lost": WorkerLost}.get(kind, DataError)
 
 

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
 
-from prefect.runtime import flow_run
-
 from evidence.dvc.history import Locked, next_run
 from evidence.dvc.lock import drop, dvc_lock
 from evidence.dvc.pipeline import read_pipeline
@@ -28,7 +26,6 @@ from flows import storage
 from flows.dvc import Dvc, OnLine
 from flows.processes import is_here, place
 from flows.team.pools.lease import SILENT, Lease, Terms
-from flows.team.pools.slots import slots_held
 from flows.team.pools.table import Needs
 from ground.io import DataError, PathfinderError, TransientError
 from ground.remote import Store
@@ -39,10 +36,10 @@ _LONGEST = 200
 
 
 class Leases:
-    """The leases of the stages that ``dvc`` runs; thread-safe."""
+    """The leases of the stages that ``dvc`` runs in a flow run, or in no ``run``; thread-safe."""
 
-    def __init__(self, dvc: Dvc) -> None:
-        self._dvc, self._root = dvc, dvc.root
+    def __init__(self, dvc: Dvc, run: str = "") -> None:
+        self._dvc, self._root, self._run = dvc, dvc.root, run or str(os.getpid())
         self._held: dict[str, Lease] = {}
         self._ended, self._is_told = threading.Event(), False
 
@@ -69,10 +66,12 @@ class Leases:
     ) -> Iterator[None]:
         """Hold the slots of a stage or ``part`` that runs here, and copy its unfinished work while it ``is_writer``."""
         store = storage.shared(self._root, UNFINISHED)
-        with (
-            slots_held(needs.slots, self._dvc.check, on_line),
-            carried(store, self._root, name, on_line, is_part=bool(part), is_writer=is_writer),
-        ):
+        with contextlib.ExitStack() as stack:
+            if needs.slots:
+                from flows.team.pools.slots import slots_held  # imports Prefect
+
+                stack.enter_context(slots_held(needs.slots, self._dvc.check, on_line))
+            stack.enter_context(carried(store, self._root, name, on_line, is_part=bool(part), is_writer=is_writer))
             yield
 
     def sent(self, *names: str, state: State = "ran") -> None:
@@ -162,7 +161,6 @@ class Leases:
 
     def _terms(self, name: str) -> Terms:
         actor, since = describe_actor(), datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        run = flow_run.get_id() or str(os.getpid())
         return Terms(
-            user=actor["user"], host=platform.node(), run=run, place=place(self._root), since=since, stage=name
+            user=actor["user"], host=platform.node(), run=self._run, place=place(self._root), since=since, stage=name
         )

@@ -18,7 +18,7 @@ from evidence.settings import VENDOR, Form, parsed
 
 TYPE = f"application/vnd.{VENDOR}.order+json"
 FAILED = "the order failed ({}): {}"
-"""The line by which a machine says the class of an error (flows.tasks) and its message."""
+"""The line by which a machine says the class of an error (flows.places) and its message."""
 _WHERE = "the order"
 _REMEDY = (
     "no key that this machine trusts signed it; commit the public key of whoever starts the run to infra/keys/ "

@@ -1,7 +1,7 @@
 """The side of the machine that computes a stage for a run elsewhere: one stage of one commit in a clone of its own.
 
-Prefect's deployments run the flow. Any other launcher runs the same work as a command, with the order in a file or in
-its standard input:
+Prefect's deployments run the flow in flows/team/pools/flow.py. Any other launcher runs the same work as a command
+without Prefect, with the order in a file or in its standard input:
 
     python -m flows.team.pools.stage --order FILE
 
@@ -12,7 +12,6 @@ and stay, with their caches, journals and checkpoints. Each order takes the firs
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import shutil
@@ -21,31 +20,24 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from prefect import flow
-from prefect.client.schemas.objects import State
-from prefect.logging.handlers import APILogHandler
-from prefect.runtime import flow_run
-from prefect.states import Completed, Failed
 
 from evidence.dvc.pipeline import read_pipeline
 from evidence.record.environment import FLOW_RUN, installed_packages
 from evidence.record.identity import LOCKS
 from evidence.record.materials import other_versions, unlocked_packages
 from evidence.record.signing import own_public_keys
-from flows import server, storage
+from flows import storage
 from flows.dvc import Dvc, OnLine
 from flows.guard.lock import held
-from flows.tasks import class_of
+from flows.places import class_of
 from flows.team.deployment.branch import Clone, origin_of
-from flows.team.notices.hooks import tell
 from flows.team.pools.inputs import place
 from flows.team.pools.leases import Leases
 from flows.team.pools.order import FAILED, verified
 from flows.team.pools.table import needs
-from flows.terminal import flow_output
 from ground.io import DataError, PathfinderError, write_text
 from pathfinder.core.params import PARAMS_FILE
 from pathfinder.core.parts import PARTS
@@ -55,37 +47,20 @@ _DEFAULT = Path(".cache/pathfinder/clones")
 _MOST_CLONES = 64
 
 
-@flow(name="stage", persist_result=False, on_crashed=[tell])
-def stage(order: dict[str, Any]) -> State[Any]:
-    """Compute the stage of a signed order, push what it makes, and state the result in its lease.
+def compute(text: str, say: OnLine, run: str = "") -> str:
+    """Do what an order asks for in the flow run ``run``, if there is one, and say so.
 
-    The flow `reproduce` starts this for the stages that infra/resources.yaml sends to a pool.
-
-    Args:
-        order: The envelope with the order; a key that this machine trusts must have signed it.
+    Raises ``PathfinderError`` if no trusted key signed the order, or it fails.
     """
-    say = flow_output("stage")
-    try:
-        return Completed(message=compute(json.dumps(order), say))
-    except PathfinderError as error:
-        say(str(error))
-        return Failed(name=class_of(error).capitalize(), message=str(error))
-    finally:
-        APILogHandler().flush()  # the run that waits reads the lines once this one has ended
-
-
-def compute(text: str, say: OnLine) -> str:
-    """Do what an order asks for, and say so; raises ``PathfinderError`` if no trusted key signed it, or it fails."""
-    order, run = verified(text, Path.cwd()), flow_run.get_id() or ""
+    order = verified(text, Path.cwd())
     name = order.stage
-    storage.require_remote()
     own = os.environ.get(storage.REMOTE, "").strip()
     if order.remote and order.remote != own:
         raise DataError(
             f"the run stores results in {order.remote}, this worker in {own}; give both the same {storage.REMOTE}"
         )
     own_public_keys()  # the record of the stage is signed here
-    with _clone(origin_of(Path.cwd()), order.commit) as folder:
+    with _clone(origin_of(Path.cwd()), order.commit, run) as folder:
         say(f"{name} runs on {platform.node()} in clone {folder}, commit {order.commit[:12]}")
         if order.params:
             write_text(folder / PARAMS_FILE, order.params)
@@ -93,8 +68,8 @@ def compute(text: str, say: OnLine) -> str:
         need = found if run else replace(found, slots={})  # whoever launched the command holds them
         storage.configure(folder)
         need.require_packages(name, other_versions(unlocked_packages(installed_packages(), folder / LOCKS)))
-        dvc = Dvc(folder, {FLOW_RUN: order.parent or run})
-        leases = Leases(dvc)
+        dvc = Dvc(folder, {FLOW_RUN: order.parent or run}, warm=True, has_other_code=True)
+        leases = Leases(dvc, run)
         try:
             say(f"{place(dvc, name, order.inputs)} objects of inputs are in place")
             if order.part:
@@ -125,7 +100,7 @@ def main(order: Annotated[typer.FileText, typer.Option("--order", help="The file
 
 
 @contextlib.contextmanager
-def _clone(repository: str, commit: str) -> Iterator[Path]:
+def _clone(repository: str, commit: str, run: str) -> Iterator[Path]:
     """The first clone that no other run uses, at a commit."""
     home = Path(os.environ.get(CLONES) or Path.home() / _DEFAULT).absolute()
     with contextlib.ExitStack() as stack:
@@ -134,10 +109,13 @@ def _clone(repository: str, commit: str) -> Iterator[Path]:
             folder.mkdir(parents=True, exist_ok=True)
             with contextlib.suppress(DataError):
                 hold = stack.enter_context(held(folder))
-                hold.name_flow_run(flow_run.get_id() or "", *server.access())
                 break
         else:
             raise DataError(f"{home}: all {_MOST_CLONES} clones are in use; start fewer runs at once on this worker")
+        if run:
+            from flows import server  # asks Prefect
+
+            hold.name_flow_run(run, *server.access())
         yield Clone.at(folder, repository, commit).folder
 
 
