@@ -91,6 +91,11 @@ def test_predictions_that_no_row_is_about_are_left_out(folder: Path) -> None:
     run("bench", "model", "--predictions", "two")
     shutil.copy("two/processbench.jsonl", "one")
     assert len(board_of("one", "two")) == 1
+    run("bench", "model", "--on", "processbench", "--limit", "1", "--predictions", "few")
+    different = "they have predictions for different items."
+    assert board_of("few", "two") == [f"few and two are not compared on processbench: {different}"]
+    done = CLI.invoke(app, ["grade", "processbench", "two"])
+    assert (done.exit_code, "give two/processbench.jsonl" in done.stderr) == (1, True)
 
 
 def test_predictions_of_other_items_are_named(folder: Path) -> None:
@@ -125,6 +130,6 @@ def test_a_folder_without_a_result_is_named(tmp_path: Path, content: str | None)
         (tmp_path / "bench.json").write_text(content)
     done = CLI.invoke(app, ["leaderboard", str(tmp_path)])
     assert done.exit_code == 1
-    assert re.search(r"bench.json.*(no result of `pathfinder bench|not valid JSON|No such file)", done.stderr), (
+    assert re.search(r"bench.json.*(no result of `pathfinder bench|not valid JSON|; give folders that)", done.stderr), (
         done.stderr
     )

@@ -31,10 +31,14 @@ def read_results(folders: Sequence[Path]) -> Results:
     """The content of each folder's ``bench.json``, and its rows; raises ``DataError`` for a folder without a result."""
     found = {}
     for folder in folders:
+        if not (folder / RESULT).is_file():
+            raise DataError(
+                f"{folder}: no {RESULT}; give folders that `pathfinder bench MODEL --predictions FOLDER` wrote"
+            )
         try:
             result = read_json(folder / RESULT)
             found[str(folder)] = result, [Row(**row) for row in result["rows"]]
-        except (FileNotFoundError, KeyError, TypeError) as error:
+        except (KeyError, TypeError) as error:
             raise DataError(f"{folder / RESULT}: no result of `pathfinder bench --predictions {folder}`") from error
     return found
 
@@ -70,7 +74,7 @@ def ranked(results: Results) -> list[dict[str, Any]]:
 
 
 def differences(results: Results, data: Path) -> Iterator[str]:
-    """A sentence per pair of systems with predictions on the same items of a benchmark, by their main readings.
+    """A sentence per pair of systems with predictions on a benchmark: their difference by their main readings, if any.
 
     Raises ``DataError`` for a missing folder of a benchmark, and for predictions that ``bench`` did not write.
     """
@@ -82,6 +86,9 @@ def differences(results: Results, data: Path) -> Iterator[str]:
         items = Selection(data).read(name).items
         systems = {one: _system(name, items, file, rules[one]) for one, file in files.items()}
         yield from map(str, compare(systems, combinations(systems, 2), name, INTERVALS))
+        for left, right in combinations(systems, 2):
+            if systems[left].keys != systems[right].keys:
+                yield f"{left} and {right} are not compared on {name}: they have predictions for different items."
 
 
 def _system(name: BenchmarkName, items: Sequence[Any], file: Path, rule: str) -> System:

@@ -270,7 +270,9 @@ def _rows(kind: Kind, file: Path) -> Iterator[tuple[Path, str, dict[str, Any]]]:
     if file.is_dir():
         paths = sorted(path for part in _PARTS[kind] for path in file.glob(part))
         if not paths:
-            raise DataError(f"{file}: a folder without {' or '.join(_PARTS[kind]) or 'a known form'}; give a file")
+            named = file / f"{kind}.jsonl"  # as `bench --predictions` writes it
+            remedy = f"give {named if named.is_file() else 'a file'}"
+            raise DataError(f"{file}: a folder without {' or '.join(_PARTS[kind]) or 'a known form'}; {remedy}")
     is_empty = True
     for path in paths:
         with open_given(str(path)) as (name, handle):
