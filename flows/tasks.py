@@ -15,6 +15,7 @@ from prefect.assets import Asset
 from prefect.assets.core import AssetProperties
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State, TaskRun
+from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.futures import PrefectFuture
 from prefect.tasks import MaterializingTask
 
@@ -25,7 +26,7 @@ from evidence.remote.guard import Guard
 from flows.dvc import Cancelled
 from flows.places import Places, Retries, class_of
 from flows.terminal import Outcome, Terminal, metrics_table, stage_log
-from ground.io import PathfinderError
+from ground.io import PathfinderError, TransientError
 from ground.text import plain_message
 
 _PUSH_EVERY_S = 60.0
@@ -63,8 +64,13 @@ def with_retries(
 
 
 def ended(future: PrefectFuture[Any]) -> State[Any]:
-    """The final state of a task, which this waits for."""
-    future.wait()
+    """The final state of a task, which this waits for; raises ``TransientError`` if the server ends before the task."""
+    try:
+        future.wait()
+    except ConcurrencySlotAcquisitionError as error:  # Prefect asks its server for a slot of each tag of a task
+        raise TransientError(
+            f"the Prefect server does not respond ({error.__cause__}); run again: finished stages are not repeated"
+        ) from error
     return future.state
 
 

@@ -8,15 +8,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import pytest
+from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
+from prefect.futures import PrefectFuture
 
 from flows import processes
 from flows.dvc import Dvc, DvcError, TimeLimitError
 from flows.guard.endings import server_needed
 from flows.guard.lock import DVC_LOCKS, LOCK, held
-from ground.io import DataError
+from flows.tasks import ended
+from ground.io import DataError, TransientError
 from tests.conftest import FullDisk
 from tests.flows.conftest import ROOT, Project
 from tests.flows.watch import alive, gone, guardians_of, soon, wait_for
@@ -75,6 +79,17 @@ def test_a_run_whose_server_has_ended_is_left_to_the_next_run(
         assert hold.previous.flow_run == "run-1"
     with held(tmp_path) as hold:
         assert hold.previous is None
+
+
+def test_a_server_that_ends_before_a_task_begins_is_named_in_one_line() -> None:
+    """Prefect asks its server for a slot of the task, and raises an error of its own, from the client's."""
+
+    class Future:
+        def wait(self) -> None:
+            raise ConcurrencySlotAcquisitionError("no slots on ['tag:run-1']") from httpx.ConnectError("refused")
+
+    with pytest.raises(TransientError, match=r"^the Prefect server does not respond \(refused\); run again: "):
+        ended(cast(PrefectFuture[Any], Future()))
 
 
 def test_what_a_killed_run_started_ends_with_it(tmp_path: Path) -> None:
