@@ -51,7 +51,10 @@ def server_needed(url: str, hold: Hold) -> Iterator[None]:
     """Raise ``DataError`` if the Prefect server ends during the block; the next run then ends the flow run."""
     try:
         yield
-    except httpx.TransportError as error:
+    except (httpx.TransportError, RuntimeError) as error:
+        wrapped = isinstance(error.__cause__, httpx.TransportError)  # as Prefect does where a flow begins
+        if not (wrapped or isinstance(error, httpx.TransportError)):
+            raise
         hold.is_reported = False
         print(file=sys.stderr)  # Prefect's last message, about its log, has no newline
         raise DataError(
