@@ -29,9 +29,9 @@ Outages = Sequence[tuple[float, float]]
 class Asked:
     """A person's run: its process, its log from ``start`` on, the stage that it asks for, and how it ended.
 
-    ``tag`` is the one of its flow run, once it has one. ``end`` is "itself", "kill", "Ctrl-C", or "campaign" if the
-    schedule ended before the run. Times are in seconds since 1970: of the kill or the Ctrl-C, of the last sign of life,
-    and of the end.
+    ``tag`` is the one of its flow run, and ``is_known`` if the server has that. ``end`` is "itself", "kill", "Ctrl-C",
+    or "campaign" if the schedule ended before the run. Times are in seconds since 1970: of the kill or the Ctrl-C, of
+    the last sign of life, and of the end.
     """
 
     seed: int
@@ -41,16 +41,17 @@ class Asked:
     log: Path
     start: int = 0
     tag: str = ""
+    is_known: bool = False
     end: str = "itself"
     struck: float = math.inf
     alive: float = 0.0
     ended: float = math.inf
 
-    def look(self, tag: str) -> int | None:
-        """Note whether the run has ended, and its ``tag`` as long as it has none; returns the exit status."""
+    def look(self, tag: str = "", flow_run: str = "") -> int | None:
+        """Note whether the run has ended, and the ``tag`` and flow run in its lock; returns the exit status."""
         code = self.process.poll()
         if code is None:
-            self.tag, self.alive = self.tag or tag, time.time()
+            self.tag, self.alive, self.is_known = self.tag or tag, time.time(), self.is_known or bool(flow_run)
         self.ended = self.ended if code is None else min(self.ended, time.time())
         return code
 

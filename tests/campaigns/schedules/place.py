@@ -126,11 +126,12 @@ class Place:
         return self.runs[-1]
 
     def look(self, run: Asked) -> int | None:
-        """Note the tag of a run, or its end; returns the exit status."""
+        """Note what the lock says of a run, or its end; returns the exit status."""
         with suppress(OSError, ValueError):
             holder = json.loads((self.home / run.person / LOCK).read_text())
-            return run.look(holder["tag"] if holder["pid"] == run.process.pid else "")
-        return run.look("")
+            if holder["pid"] == run.process.pid:
+                return run.look(holder["tag"], holder["flow_run"])
+        return run.look()
 
     def start_server(self) -> None:
         """Start the Prefect server, or start it again after it was killed."""

@@ -98,7 +98,7 @@ def _happen(
         if fault in ("kill a run", "Ctrl-C"):
             alive = [asked for asked in running.values() if asked.process.poll() is None]
             asked = chance.choice(alive) if alive else None
-            if asked is None or chance.random() > (_STRIKE if asked.tag else _EARLY):
+            if asked is None or chance.random() > (_STRIKE if asked.is_known else _EARLY):
                 return [(now + 1.0, fault)]
             asked.strike(fault.split()[0])
         elif fault == "kill a machine's work" and (workers := place.workers()):
