@@ -107,12 +107,13 @@ def test_a_failure_there_keeps_its_class_and_its_cause(machines: Machines, proje
     (machines.machine / "infra/keys/person.pem").unlink()
     with pytest.raises(DataError, match=r"^square@even in pool box: the order: no key that this machine trusts signed"):
         machines.ask()
-    for code, kind in (
-        ("exit 75", WorkerLost),
-        ("echo 'the order failed (transient): later'; exit 75", TransientError),
+    for code, kind, cause in (
+        ("exit 75", WorkerLost, "sh ended with status 75; last line: none"),
+        ("echo first; echo 'Connection closed'; exit 255", WorkerLost, "sh .* 255; last line: Connection closed"),
+        ("echo 'the order failed (transient): later'; exit 75", TransientError, "later"),
     ):
         machines.launch(f"sh -c {shlex.quote(code)}")
-        with pytest.raises(kind, match=r"^square@even in pool box: "):
+        with pytest.raises(kind, match=f"^square@even in pool box: {cause}$"):
             machines.ask()
 
 
@@ -124,6 +125,19 @@ def test_the_end_of_a_run_ends_the_launched_command(machines: Machines, tmp_path
     machines.away.stop()
     thread.join(30)
     assert (gone(pid), ends) == (True, [Cancelled])
+
+
+def test_a_silent_stage_ends_once_nobody_reads_its_lines(machines: Machines, project: Project, tmp_path: Path) -> None:
+    """As after the end of an ssh connection, of which sshd tells a command nothing else."""
+    pid = f"open('{tmp_path}/pid', 'w').write(f'{{os.getpid()}}\\n')"
+    project.trap("even", f"{pid}\nprint('last words', flush=True)\ntime.sleep(600)\n")
+    for words in (["add", "trap_even.py"], ["commit", "-qm", "A trap"], ["push", "-q", "origin", "main"]):
+        git(project.root, *words)
+    machines.away._commit = committed(project.root, machines.away.graph, [STAGE])
+    machines.launch(f"sh -c {shlex.quote(f'{machines.away.needs[STAGE].launch} | sed /last.words/q')}")
+    with pytest.raises(DataError, match="completed without a result"):
+        machines.ask()
+    assert gone(int((tmp_path / "pid").read_text()))
 
 
 def test_an_order_is_accepted_only_with_a_trusted_signature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -214,7 +214,8 @@ class Away(Places):
             with slots_held(need.slots, self.dvc.check, on_line):
                 self.dvc.launch(need.command(name, str(path)), path, heard)
         except DvcError as error:
-            kind, cause = failures or ("lost", str(error))
+            ended = f"{need.launch.split()[0]} ended with status {error.code}; last line: {error.last or 'none'}"
+            kind, cause = failures or ("lost", ended)
             raise _error(kind)(f"{name} in pool {need.pool}: {cause}") from error
         finally:
             path.unlink(missing_ok=True)

@@ -14,9 +14,11 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import select
 import shutil
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -91,12 +93,21 @@ def main(order: Annotated[typer.FileText, typer.Option("--order", help="The file
     """Compute the stage of a signed order; the launcher of a pool starts this on a machine of its choice."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda number, _: sys.exit(128 + number))
+    threading.Thread(target=_end_without_reader, daemon=True).start()
     try:
         print(compute(order.read(), lambda line: print(line, flush=True)))
     except PathfinderError as error:
         kind = class_of(error)
         print(FAILED.format(kind, " ".join(str(error).split())))
         sys.exit(os.EX_TEMPFAIL if kind == "transient" else 1)
+
+
+def _end_without_reader() -> None:
+    """End this process once nobody can read its lines: sshd leaves the commands of a lost connection running."""
+    output = select.poll()
+    output.register(sys.stdout, 0)
+    output.poll()
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextlib.contextmanager
