@@ -185,14 +185,9 @@ def _connected() -> Iterator[SyncPrefectClient]:
 
 
 def _prefect(root: Path, url: str, *arguments: str) -> None:
+    words, environment = [sys.executable, "-m", "prefect", *arguments], {**os.environ, **server.environment(root, url)}
     done = subprocess.run(
-        [sys.executable, "-m", "prefect", *arguments],
-        cwd=root,
-        env={**os.environ, **server.environment(root, url)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
+        words, cwd=root, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise DataError(f"`prefect {' '.join(arguments)}` failed:\n{done.stdout}{done.stderr}")

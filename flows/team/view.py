@@ -52,9 +52,8 @@ def _deployed(client: SyncPrefectClient, root: Path) -> Iterator[str]:
 
 
 def _schedule(found: DeploymentSchedule) -> str:
-    when = next(
-        getattr(found.schedule, form) for form in ("cron", "rrule", "interval") if hasattr(found.schedule, form)
-    )
+    schedule, forms = found.schedule, ("cron", "rrule", "interval")
+    when = next(getattr(schedule, form) for form in forms if hasattr(schedule, form))
     return f"{when} ({'active' if found.active else 'inactive'})"
 
 

@@ -40,9 +40,8 @@ def ensure_pool(client: SyncPrefectClient, root: Path) -> None:
     try:
         found = client.read_work_pool(name)
     except ObjectNotFound:
-        client.create_work_pool(
-            WorkPoolCreate(name=name, type="process", description=f"The worker of {root.absolute()}")
-        )
+        wanted = WorkPoolCreate(name=name, type="process", description=f"The worker of {root.absolute()}")
+        client.create_work_pool(wanted)
         return
     if found.type != "process":
         raise DataError(f"work pool {name} is of type {found.type}; expected process: delete it on the server's page")

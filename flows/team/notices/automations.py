@@ -37,6 +37,7 @@ _ENDS = tuple(f"prefect.flow-run.{name}" for name in ("Completed", "Failed", "Ca
 _WAITS = tuple(f"prefect.flow-run.{name}" for name in ("Paused", "Suspended", "AwaitingRetry"))
 _KEYS = ("subject", "text", "run", "stage", "cause", "lines", "remedy")
 _LINK = "{{ flow_run|ui_url }}"
+_RUN = {"prefect.resource.id": "prefect.flow-run.*"}
 _TAGGED: dict[str, str | list[str]] = {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{TAG}"}
 _NO_STAGE: dict[str, str | list[str]] = {"prefect.resource.role": "flow", "prefect.resource.name": "!stage"}
 _UNTOLD = {
@@ -100,13 +101,9 @@ def notify(client: SyncPrefectClient, target: Target, unstarted_s: float = UNSTA
     hook or the guardian, which know more.
     """
     told = EventTrigger(expect={EVENT}, posture=Posture.Reactive)
-    lost = EventTrigger(
-        expect={"prefect.flow-run.Crashed"},
-        match={"prefect.resource.id": "prefect.flow-run.*", "prefect.state-message": f"{LOST}*"},
-        match_related=_TAGGED,
-        posture=Posture.Reactive,
-    )
-    crashed = _absence({"prefect.flow-run.Crashed"}, (EVENT,), _GRACE_S, _NOT_LOST)
+    ends, match = {"prefect.flow-run.Crashed"}, {**_RUN, "prefect.state-message": f"{LOST}*"}
+    lost = EventTrigger(expect=ends, match=match, match_related=_TAGGED, posture=Posture.Reactive)
+    crashed = _absence(ends, (EVENT,), _GRACE_S, _NOT_LOST)
     begun = ("prefect.flow-run.Running", *_ENDS, *_WAITS)
     unstarted = _absence({"prefect.flow-run.Late", "prefect.flow-run.Pending"}, begun, unstarted_s)
     unstarted.match_related = [_TAGGED, _NO_STAGE]  # a stage may wait for its turn; the run that needs it watches it
@@ -161,7 +158,7 @@ def _absence(
     return EventTrigger(
         after=after,
         expect=set(expected),
-        match={"prefect.resource.id": "prefect.flow-run.*", **(labels or {})},
+        match={**_RUN, **(labels or {})},
         match_related=_TAGGED,
         for_each={"prefect.resource.id"},
         posture=Posture.Proactive,

@@ -38,11 +38,10 @@ def tell(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
 
 def _error(state: State[Any]) -> BaseException | None:
     """The exception that ended the run; ``None`` in a process other than the flow's."""
-    found = state.data if isinstance(state.data, BaseException) else None
-    if found is None and state.data is not None:
-        result = state.result(raise_on_failure=False)
-        found = result if isinstance(result, BaseException) else None
-    return found
+    found = state.data
+    if found is not None and not isinstance(found, BaseException):
+        found = state.result(raise_on_failure=False)
+    return found if isinstance(found, BaseException) else None
 
 
 def _last_lines(flow_run: FlowRun) -> list[str]:

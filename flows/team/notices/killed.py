@@ -67,8 +67,7 @@ def _unreported(http: httpx.Client, flow_run_id: str) -> dict[str, Any] | None:
     deadline = time.monotonic() + _WORKER_S
     while (run := _answer(http.get(f"/flow_runs/{flow_run_id}")))["state_type"] not in _ENDING:
         if run["deployment_id"] is None or time.monotonic() > deadline:
-            found: dict[str, Any] = run
-            return found
+            return dict(run)
         time.sleep(_LOOK_S)
     return None
 
