@@ -1,13 +1,10 @@
 """A pool behind a real Slurm controller: `srun` starts the order, and the end of the run ends the job.
 
-Debian has the programs in `slurm-wlm`. One node suffices: the clone in which the order runs plays the other machine.
+The clone in which the order runs plays the other machine.
 """
 
 from __future__ import annotations
 
-import platform
-import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -20,61 +17,16 @@ from flows.places import WorkerLost
 from tests.flows.conftest import Project, make_project, project
 from tests.flows.test_launch import Machines, machines
 from tests.flows.watch import soon
+from tests.support.slurm import cluster, needs_slurm, said
 
 __all__ = ["machines", "make_project", "project"]
-pytestmark = [
-    pytest.mark.campaign,
-    pytest.mark.skipif(shutil.which("slurmctld") is None, reason="needs Slurm (Debian: slurm-wlm)"),
-]
-CONF = """\
-ClusterName=one
-SlurmctldHost={host}(127.0.0.1)
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/none
-CredType=cred/none
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-MpiDefault=none
-SlurmctldPort={ports[0]}
-SlurmdPort={ports[1]}
-StateSaveLocation={folder}/state
-SlurmdSpoolDir={folder}/spool
-SlurmctldPidFile={folder}/slurmctld.pid
-SlurmdPidFile={folder}/slurmd.pid
-KillWait=5
-NodeName={host} NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
-PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP
-"""
+pytestmark = [pytest.mark.campaign, needs_slurm]
 
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A cluster of one node; its programs find it by ``SLURM_CONF``."""
-    folder = tmp_path_factory.mktemp("slurm")
-    for name in ("state", "spool"):
-        (folder / name).mkdir()
-    with socket.socket() as one, socket.socket() as other:
-        for each in (one, other):
-            each.bind(("127.0.0.1", 0))
-        ports = [each.getsockname()[1] for each in (one, other)]
-    (folder / "slurm.conf").write_text(CONF.format(host=platform.node(), folder=folder, ports=ports))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SLURM_CONF", str(folder / "slurm.conf"))
-        daemons = [subprocess.Popen([name, "-D"], stderr=subprocess.DEVNULL) for name in ("slurmctld", "slurmd")]
-        try:
-            assert soon(lambda: "idle" in said("sinfo"), 60)
-            yield
-        finally:
-            for daemon in reversed(daemons):
-                daemon.terminate()
-                daemon.wait(60)
-
-
-def said(*command: str) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    with cluster(tmp_path_factory.mktemp("slurm")):
+        yield
 
 
 @pytest.mark.usefixtures("slurm")
