@@ -1,7 +1,7 @@
 """A team on several machines: deployments, pools, notices. ``flows`` does not import it."""
 
 HOOKS = {
-    "places": "flows.team.pools.away:places",
+    "places": "flows.team.pools.away:Away",
     "tell": "flows.team.notices.hooks:tell",
     "report_killed": "flows.team.notices.killed:report_killed",
     "state": "flows.team.view:state",

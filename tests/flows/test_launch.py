@@ -81,7 +81,7 @@ def machines(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     graph = load_graph(project.root)
     storage.configure(project.root)
     flow.reproduce("numbers", on_line=print)
-    away = Away(flow, graph, {name: Needs() for name in graph.stages}, str(tmp_path / "bucket"))
+    away = Away(flow, graph, str(tmp_path / "bucket"))
     away._commit = committed(project.root, graph, [STAGE])
     found = Machines(away, tmp_path / "machine")
     variables = {KEY_FILE: str(key), CLONES: str(tmp_path / "clones"), "PYTHONPATH": str(ROOT)}

@@ -303,7 +303,8 @@ def test_a_result_is_taken_by_a_run(handed: Handed, monkeypatch: pytest.MonkeyPa
     assert not any((handed.root / ".dvc/cache" / run).exists() for run in handed.made.runs), "DVC would restore it"
     git(handed.root, "commit", "-q", "--allow-empty", "-m", "A later commit")
     later = committed_head(handed.root)
-    away = Away(Dvc(handed.root), load_graph(handed.root), {STAGE: Needs(pool="gpu")}, str(handed.bucket))
+    away = Away(Dvc(handed.root), load_graph(handed.root), str(handed.bucket))
+    away.needs = {STAGE: Needs(pool="gpu")}
     away._commit = later
     for name in ("_start", "_follow", "_require_completed"):
         monkeypatch.setattr(away, name, lambda *_: None)

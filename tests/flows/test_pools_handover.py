@@ -132,7 +132,8 @@ def test_a_result_comes_back_as_the_worker_named_it(
 def test_a_run_that_did_not_complete_is_one_line(
     project: Project, state: RunState[None], error: type[Exception], message: str
 ) -> None:
-    away = Away(Dvc(project.root), load_graph(project.root), {STAGE: Needs(pool="gpu")}, "s3://bucket")
+    away = Away(Dvc(project.root), load_graph(project.root), "s3://bucket")
+    away.needs = {STAGE: Needs(pool="gpu")}
     run = FlowRun(id=uuid4(), flow_id=uuid4(), state=state)
     with pytest.raises(error) as caught:
         away._require_completed(STAGE, run)
@@ -163,7 +164,8 @@ def test_the_threads_that_follow_parts_ask_the_server_of_the_run(
         asked.append(PREFECT_API_URL.value())
         return FlowRun(id=uuid4(), flow_id=uuid4(), state=Completed())
 
-    away = Away(Dvc(project.root), load_graph(project.root), {STAGE: Needs(pool="gpu", parts=2)}, "s3://bucket")
+    away = Away(Dvc(project.root), load_graph(project.root), "s3://bucket")
+    away.needs = {STAGE: Needs(pool="gpu", parts=2)}
     away._commit = "0" * 40
     for name, answer in (("_prepare", lambda *_: None), ("_start", lambda *_: None), ("_follow", follow)):
         monkeypatch.setattr(away, name, answer)
@@ -173,7 +175,8 @@ def test_the_threads_that_follow_parts_ask_the_server_of_the_run(
 
 
 def test_a_run_that_starts_while_the_flow_ends_is_cancelled(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    away = Away(Dvc(project.root), load_graph(project.root), {STAGE: Needs(pool="gpu")}, "s3://bucket")
+    away = Away(Dvc(project.root), load_graph(project.root), "s3://bucket")
+    away.needs = {STAGE: Needs(pool="gpu")}
     run, states = FlowRun(id=uuid4(), flow_id=uuid4(), state=Running()), list[RunState[None]]()
     answers = {"read_flow_run": lambda _: run, "read_logs": lambda *_, **__: []}
     server = SimpleNamespace(**answers, set_flow_run_state=lambda _, state, **__: states.append(state))
@@ -187,7 +190,7 @@ def test_a_run_that_starts_while_the_flow_ends_is_cancelled(project: Project, mo
 
 def test_results_must_be_where_workers_reach_them(make_project: Callable[[], Project]) -> None:
     root = make_project().root
-    away = Away(Dvc(root), load_graph(root), {name: Needs() for name in load_graph(root).stages}, str(storage.DEFAULT))
+    away = Away(Dvc(root), load_graph(root), str(storage.DEFAULT))
     away.check({STAGE})  # no stage leaves, so nothing is needed
     away.needs = {**away.needs, STAGE: Needs(pool="gpu")}
     with pytest.raises(DataError, match="square@even runs in pool gpu, but results stay in this folder"):

@@ -7,7 +7,7 @@ not know keeps too much, not too little.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -52,10 +52,9 @@ def in_evidence(store: Store) -> set[str]:
     return set[str]().union(*map(in_text, _read(store, keys)))
 
 
-def in_entries(store: Store, keys: Iterable[str]) -> Mapping[str, set[str]]:
+def in_entries(store: Store, keys: Sequence[str]) -> Mapping[str, set[str]]:
     """The objects that entries of the run cache name, by key."""
-    known = list(keys)
-    return dict(zip(known, map(in_text, _read(store, known)), strict=True))
+    return dict(zip(keys, map(in_text, _read(store, keys)), strict=True))
 
 
 def with_files(named: Iterable[str], stores: Iterable[Store]) -> set[str]:

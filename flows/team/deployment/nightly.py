@@ -23,6 +23,7 @@ from prefect.states import Completed
 from pydantic import Field
 
 from evidence.dvc.history import MAIN_LOCK
+from evidence.dvc.pipeline import value_at
 from flows import storage
 from flows.committed import summary_files
 from flows.dvc import Dvc, DvcError
@@ -119,10 +120,8 @@ def _change_params(folder: Path, profile: str, overrides: Sequence[str]) -> None
     content = load_commented(path)
     for override in overrides:
         key, separator, value = override.partition("=")
-        *parents, last = key.split(".")
-        inner: Any = content
-        for parent in parents:
-            inner = inner.get(parent) if isinstance(inner, dict) else None
+        section, _, last = key.rpartition(".")
+        inner = value_at(content, section) if section else content
         try:
             new = parse_yaml(value)
         except yaml.YAMLError:

@@ -8,7 +8,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import datetime
@@ -43,7 +43,7 @@ from flows.team.pools.lease import EXPIRY_S
 from flows.team.pools.leases import LOOK_S, Leases
 from flows.team.pools.order import FAILED, Ordered, signed
 from flows.team.pools.slots import slots_held
-from flows.team.pools.table import FILE, Needs, needs
+from flows.team.pools.table import FILE, needs
 from ground.io import DataError, PathfinderError, TransientError, sha256_of, write_text
 from ground.text import printable
 
@@ -54,23 +54,21 @@ _POLL_S, _LOGS = 1.0, 200
 _LOGGER = "prefect.flow_runs"
 """The logger of a flow; Prefect's workers and pull steps have others."""
 _TRACEBACK = "\nTraceback (most recent call last)"
-_ENDED = "the run that waits for it was ended"
 _WAITING = (StateType.SCHEDULED, StateType.PENDING)
 
 
 class Away(Places):
-    """The folder of a run for the stages that need it, and a pool for each of the others.
+    """The folder of a run for the stages that need it, and a pool of infra/resources.yaml for each of the others.
 
     ``pushed`` are the stages whose outs their workers sent, or this run for the stages that read them.
     """
 
-    def __init__(self, dvc: Dvc, graph: Graph, needs: Mapping[str, Needs], address: str) -> None:
+    def __init__(self, dvc: Dvc, graph: Graph, address: str) -> None:
         super().__init__(dvc, graph, address)
-        self.needs = needs
+        self.needs = needs(dvc.root, graph.stages)
         self.leases = Leases(dvc, flow_run.get_id() or "")
         self._commit = ""
         self._pools: dict[str, str] = {}
-        self._running: set[UUID] = set()
         self._stopping = threading.Event()
 
     def is_here(self, name: str) -> bool:
@@ -155,14 +153,10 @@ class Away(Places):
         return None
 
     def stop(self) -> None:
-        """End the stages that run here, and cancel the runs of workers that this run waits for."""
+        """End the stages that run here; whoever waits for a worker's run cancels it."""
         super().stop()
         self.leases.close()
         self._stopping.set()
-        for run in sorted(self._running):
-            # Without the server, there is nothing to cancel there.
-            with contextlib.suppress(httpx.TransportError), get_client(sync_client=True) as client:
-                _cancel(client, run, _ENDED)
 
     def _prepare(self, name: str, force: bool, on_line: OnLine) -> State | None:
         """Restore the stage if the cache or the remote has its result, otherwise send what workers read."""
@@ -235,42 +229,38 @@ class Away(Places):
         """Wait for the end of a worker's run and pass its log lines on."""
         need = self.needs[name]
         on_line(f"waits for a worker of pool {need.pool}: {_link(run)}")
-        self._running.add(run.id)
         seen, since, looked = dict[UUID, datetime](), time.monotonic(), time.monotonic()
         is_lost = self.leases.watch(name, str(run.id))
-        try:
-            with get_client(sync_client=True) as client:
-                while True:
-                    run = client.read_flow_run(run.id)
-                    for line in _new_lines(client, run.id, seen):
-                        on_line(line)
-                    if run.state is not None and run.state.is_final():
-                        break
-                    if run.state is not None and run.state.is_running() and time.monotonic() - looked > LOOK_S:
-                        looked = time.monotonic()
-                        with contextlib.suppress(TransientError, OSError):
-                            if is_lost():  # the server would notice it a minute later
-                                gone: RunState[Any] = Crashed(message=f"{LOST} {EXPIRY_S:.0f} s: {GONE}")
-                                client.set_flow_run_state(run.id, gone, force=True)
-                    if run.state is None or run.state.type not in _WAITING or self._has_worker(client, need.pool):
-                        since = time.monotonic()
-                    elif time.monotonic() - since > need.wait_s:
-                        _cancel(client, run.id, "no worker took it")
-                        pool = self._pools[need.pool]
-                        raise WorkerLost(
-                            f"{name}: pool {pool} has had no worker for {need.wait_s:.0f} s; start one with `prefect "
-                            f"worker start --pool {pool}`"
-                        )
-                    if self._stopping.wait(_POLL_S):
-                        with contextlib.suppress(httpx.TransportError):
-                            _cancel(client, run.id, _ENDED)  # ``stop`` may have come before this run was known
-                        raise Cancelled("the run is ending")
-                if run.state.type is not StateType.COMPLETED:
-                    time.sleep(_POLL_S)  # the last lines of a failed run arrive a moment after its state
+        with get_client(sync_client=True) as client:
+            while True:
+                run = client.read_flow_run(run.id)
                 for line in _new_lines(client, run.id, seen):
                     on_line(line)
-        finally:
-            self._running.discard(run.id)
+                if run.state is not None and run.state.is_final():
+                    break
+                if run.state is not None and run.state.is_running() and time.monotonic() - looked > LOOK_S:
+                    looked = time.monotonic()
+                    with contextlib.suppress(TransientError, OSError):
+                        if is_lost():  # the server would notice it a minute later
+                            gone: RunState[Any] = Crashed(message=f"{LOST} {EXPIRY_S:.0f} s: {GONE}")
+                            client.set_flow_run_state(run.id, gone, force=True)
+                if run.state is None or run.state.type not in _WAITING or self._has_worker(client, need.pool):
+                    since = time.monotonic()
+                elif time.monotonic() - since > need.wait_s:
+                    _cancel(client, run.id, "no worker took it")
+                    pool = self._pools[need.pool]
+                    raise WorkerLost(
+                        f"{name}: pool {pool} has had no worker for {need.wait_s:.0f} s; start one with `prefect "
+                        f"worker start --pool {pool}`"
+                    )
+                if self._stopping.wait(_POLL_S):
+                    with contextlib.suppress(httpx.TransportError):
+                        _cancel(client, run.id, "the run that waits for it was ended")
+                    raise Cancelled("the run is ending")
+            if run.state.type is not StateType.COMPLETED:
+                time.sleep(_POLL_S)  # the last lines of a failed run arrive a moment after its state
+            for line in _new_lines(client, run.id, seen):
+                on_line(line)
         return run
 
     def _has_worker(self, client: SyncPrefectClient, pool: str) -> bool:
@@ -288,11 +278,6 @@ class Away(Places):
             raise DataError(f"{name} in pool {pool}: was cancelled ({_link(run)})")
         if state.type is not StateType.COMPLETED:
             raise _error((state.name or "").lower())(said)
-
-
-def places(dvc: Dvc, graph: Graph, address: str) -> Places:
-    """The folder of a run and the pools of infra/resources.yaml."""
-    return Away(dvc, graph, needs(dvc.root, graph.stages), address)
 
 
 def _new_lines(client: SyncPrefectClient, run: UUID, seen: dict[UUID, datetime]) -> Iterator[str]:
