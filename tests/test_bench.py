@@ -263,7 +263,7 @@ def test_what_cannot_be_evaluated_is_named(folder: Path) -> None:
         (["critic:GPT-4o", "--policy-url", "http://a/v1"], "--policy-url: only for --on search"),
         (["model", "--votes", "8"], "--votes: only for a chat model, critic:NAME"),
         (["model", "--system", "skywork", "--url", "http://a/v1"], "skywork is scored in this process"),
-        (["nobody"], "`pathfinder demo` names a small one), a repository of the Hub"),
+        (["nobody"], "a PRM may also be pathfinder/demo_model, models/full, which"),
         (["model", "--data", "nowhere"], "nowhere/processbench: no such folder; --data names the folder"),
     ):
         write_jsonl(Path("mine.jsonl"), [{"problem": "3 + 4?", "answer": 7}])

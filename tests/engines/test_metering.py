@@ -85,7 +85,7 @@ def test_the_progress_line_shows_rates_shares_and_cost(
         assert not meter.take()
     assert caught.value.exit_status == 69
     shown = capsys.readouterr().err
-    assert "wave 1: 3/8 call (38 %), 0.1/s, 50 s left 10 tokens/s, parsed 66.7 %, agrees 100.0 %" in shown
+    assert "wave 1: 3/8 call (38 %), 0.1/s, 50 s left; 10 tokens/s, parsed 66.7 %, agrees 100.0 %" in shown
     assert "cost 3.00 of about 8.00" in shown
     assert "Paid so far: 3 calls, 300 tokens, cost 3.00. Left: 5 of the 8 calls of this wave" in str(caught.value)
 
