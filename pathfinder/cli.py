@@ -87,6 +87,13 @@ Model = Annotated[
         "(docs/benchmarks.md)."
     ),
 ]
+Prompt = Annotated[
+    Literal["default", "official-processbench", "official-prmbench", "official-search"],
+    typer.Option(help="Prompt: the training prompt, or a published runner's."),
+]
+Server = Annotated[
+    str | None, typer.Option(help="A server (…/v1) that offers this model; only its tokenizer is read here.")
+]
 Split = Annotated[
     Literal["auto", "blank", "lines", "numbered"],
     typer.Option(
@@ -135,10 +142,7 @@ def score(
     ],
     model: Model = "models/full",
     revision: Revision = None,
-    preset: Annotated[
-        Literal["default", "official-processbench", "official-prmbench", "official-search"],
-        typer.Option(help="Prompt: the training prompt, or a published runner's."),
-    ] = "default",
+    preset: Prompt = "default",
     mode: Annotated[
         Literal["both", "pass1", "positive", "all"],
         typer.Option(
@@ -147,9 +151,7 @@ def score(
         ),
     ] = "both",
     dtype: Precision = "auto",
-    url: Annotated[
-        str | None, typer.Option(help="A server (…/v1) that offers this model; only its tokenizer is read here.")
-    ] = None,
+    url: Server = None,
     system: System = None,
     split: Split = "auto",
     columns: Columns = "",
@@ -202,7 +204,9 @@ def rerank(
     ],
     model: Model = "models/full",
     revision: Revision = None,
+    preset: Prompt = "default",
     dtype: Precision = "auto",
+    url: Server = None,
     system: System = None,
     split: Split = "auto",
     columns: Columns = "",
@@ -220,7 +224,7 @@ def rerank(
 
     given = read_candidates(given_in(file, split, columns, problems, has_candidates=True))
     with (
-        open_named(model, revision, dtype, system=system) as prm,
+        open_named(model, revision, dtype, url, system, preset=preset) as prm,
         Progress("rerank", len(given), "problems") as progress,
     ):
         for row in reranked(prm, given):

@@ -64,6 +64,12 @@ def test_every_mode_in_process_and_served(rows: str) -> None:
                     assert a["errors"] == [name for name, p in a["probabilities"].items() if p < 0.5] == b["errors"]
                     for key in ("math", "consistency", "reward", *READINGS):
                         assert a[key] == b[key] is None or a[key] == pytest.approx(b[key], abs=1e-5)
+        Path("in.jsonl").write_text(json.dumps({"problem": "1+1?", "solutions": [["It is two."], ["It is three."]]}))
+        words = ["rerank", "in.jsonl", "--model", "model", "--preset", "official-search"]
+        mine, served = (json.loads(cli.invoke(app, [*words, *m]).stdout) for m in ((), ("--url", server.url)))
+        assert mine["rewards"] != json.loads(cli.invoke(app, words[:-2]).stdout)["rewards"], "another prompt"
+        for one, other in zip(mine["rewards"], served["rewards"], strict=True):
+            assert one == pytest.approx(other, abs=1e-5)
 
 
 def test_labels_are_drawn_without_a_reward_in_pass_1(rows: str) -> None:
