@@ -55,7 +55,7 @@ def server_needed(url: str, hold: Hold) -> Iterator[None]:
         wrapped = isinstance(error.__cause__, httpx.TransportError)  # as Prefect does where a flow begins
         if not (wrapped or isinstance(error, httpx.TransportError)):
             raise
-        hold.is_reported = False
+        hold.lose_server()
         print(file=sys.stderr)  # Prefect's last message, about its log, has no newline
         raise DataError(
             f"{url}: the Prefect server has ended ({error}); run again: finished stages are not repeated"

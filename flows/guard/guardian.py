@@ -3,7 +3,7 @@
 A killed process cannot clean up. The guardian is a process of its own whose standard input is a pipe that only the run
 holds: when the run has ended in whatever way, the pipe closes, and the guardian ends every process that carries the
 run's mark. After an orderly end there is none. Each line in the pipe is a JSON value with the run's flow run, or an
-empty one at an orderly end. If the last line names a flow run, the guardian reports that it was killed.
+empty one at an orderly end. If the last line names a flow run, the guardian reports its end.
 
 Run     python -m flows.guard.guardian MARK
 """
@@ -43,7 +43,7 @@ def write(guardian: subprocess.Popen[bytes], run: Mapping[str, Any]) -> None:
 
 
 def main(mark: str) -> None:
-    """Wait for the end of the run, then end what it left, and report it if it was killed."""
+    """Wait for the end of the run, then end what it left, and report it if it did not do so."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     lines = sys.stdin.buffer.read().splitlines()

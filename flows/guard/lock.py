@@ -14,9 +14,9 @@ import subprocess
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from flows import processes
 from flows.guard import guardian
@@ -25,6 +25,7 @@ from ground.io import DataError
 LOCK = Path(".pathfinder/run.lock")
 DVC_LOCKS = Path(".dvc/tmp/rwlock")
 """DVC's list of the paths that its processes read and write. DVC replaces it in two steps."""
+KILLED = "its process was killed"
 _WRITTEN_S, _NAMED_S = 0.5, 5.0
 
 
@@ -48,7 +49,7 @@ class Hold:
     """The lock while this process has it.
 
     ``previous`` is a run that did not end properly, ``ended`` are the commands that it had left running. Unless this
-    run ``is_reported``, its flow run has no final state, and the guardian and the next run regard it as killed.
+    run ``is_reported``, its flow run has no final state; the guardian gives it one, or else the next run.
     """
 
     holder: Holder
@@ -58,14 +59,21 @@ class Hold:
     _handle: IO[str]
     _guardian: subprocess.Popen[bytes]
     is_reported: bool = True
+    _run: dict[str, Any] = field(default_factory=dict)
 
     def name_flow_run(self, flow_run: str, api: str = "", headers: Mapping[str, str] | None = None) -> None:
         """Remember the flow run: if this process is killed, the guardian tells ``api``, or else the next run does."""
         self.holder = replace(self.holder, flow_run=flow_run)
         _write(self._handle, json.dumps(asdict(self.holder)))
         if flow_run and api:
-            run = {"root": str(self._root), "flow_run_id": flow_run, "api": api, "process": str(self.holder)}
-            guardian.write(self._guardian, {**run, "headers": dict(headers or {})})
+            self._run = {"root": str(self._root), "flow_run_id": flow_run, "api": api, "headers": dict(headers or {})}
+            guardian.write(self._guardian, {**self._run, "cause": f"{KILLED}: {self.holder}"})
+
+    def lose_server(self) -> None:
+        """Leave the end of the flow run to the guardian, should the server come back, or else to the next run."""
+        self.is_reported = False
+        if self._run:
+            guardian.write(self._guardian, {**self._run, "cause": f"the Prefect server ended: {self.holder}"})
 
 
 _held: dict[Path, Hold] = {}

@@ -66,17 +66,20 @@ def test_a_lock_that_a_full_disk_refuses_is_named_and_released(tmp_path: Path, f
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_a_run_whose_server_has_ended_is_left_to_the_next_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], wrapped: bool
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, wrapped: bool
 ) -> None:
     """Prefect's log worker writes its last error without a newline; the message of the run has a line of its own."""
+    causes = list[str]()
+    monkeypatch.setattr("flows.guard.guardian.write", lambda _, run: causes.append(run["cause"].partition(":")[0]))
     with pytest.raises(DataError, match=r"the Prefect server has ended .*run again"), held(tmp_path) as hold:
-        hold.name_flow_run("run-1")
+        hold.name_flow_run("run-1", "http://127.0.0.1:9/api")
         with server_needed("http://127.0.0.1:9/api", hold):
             print("All connection attempts failed", end="", file=sys.stderr)
             try:
                 httpx.get("http://127.0.0.1:9/api/health")
             except httpx.ConnectError as error:
                 raise RuntimeError("Failed to reach API") if wrapped else error from error
+    assert causes == ["its process was killed", "the Prefect server ended"], "the guardian reports the last one"
     assert capsys.readouterr().err == "All connection attempts failed\n"
     with held(tmp_path) as hold:
         assert hold.previous is not None

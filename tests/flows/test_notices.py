@@ -34,7 +34,7 @@ from flows.team.notices import automations, killed
 from flows.team.notices.automations import Target, target
 from flows.team.notices.hooks import tell
 from flows.team.notices.killed import report_killed
-from flows.team.notices.notice import MOST_LINES, notice, remedy
+from flows.team.notices.notice import MOST_LINES, killed_notice, notice, remedy
 from flows.terminal import log_path
 from ground.io import DataError
 from tests.flows.conftest import Project
@@ -233,6 +233,19 @@ def test_a_notice_names_the_stage_and_shows_its_last_lines(tmp_path: Path, monke
     assert found.lines == (*(f"line {number}" for number in range(11, 20)), "x" * 500)
     assert found.remedy.endswith("or raise its limit in infra/resources.yaml")
     assert found.text.splitlines()[-1] == f"Remedy: {found.remedy}"
+
+
+@pytest.mark.parametrize(
+    ("cause", "subject", "advice"),
+    [
+        ("its process was killed: PID 7: -m flows connect", "label was killed in all stages", "the process was killed"),
+        ("the Prefect server ended: PID 7: -m flows killed", "label failed in all stages", "correct the cause"),
+    ],
+)
+def test_a_guardian_says_killed_only_of_a_killed_run(tmp_path: Path, cause: str, subject: str, advice: str) -> None:
+    found = killed_notice("all stages", ["label"], cause, tmp_path, [])
+    assert (found.subject, found.cause) == (subject, cause)
+    assert found.remedy.startswith(advice)
 
 
 def test_a_run_without_a_failed_stage_shows_the_lines_of_the_flow() -> None:

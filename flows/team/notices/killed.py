@@ -1,4 +1,4 @@
-"""The report of a run whose process was killed, by its guardian (flows/guard/guardian.py).
+"""The report of a run that could not report its own end, by its guardian (flows/guard/guardian.py).
 
 It uses the server's HTTP interface: on a machine with a load of 16 on two cores, the import of Prefect took 15 s.
 """
@@ -23,11 +23,11 @@ _LOOK_S, _WORKER_S = 1.0, 20.0  # a worker calls the flow's hook itself; on a bu
 _ENDING = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED", "CANCELLING")
 
 
-def report_killed(root: str, flow_run_id: str, api: str, process: str, headers: Mapping[str, str]) -> None:
-    """Set a run to Crashed and send its event, unless its worker did so, someone canceled it, or the server is away.
+def report_killed(root: str, flow_run_id: str, api: str, cause: str, headers: Mapping[str, str]) -> None:
+    """Set a run to Crashed and send its event, unless it has a final state, its worker did so, or the server is away.
 
     ``root`` is the folder of the run, ``api`` the address of the server with the ``headers`` that it demands, and
-    ``process`` describes what was killed. If the server refuses, the next run reports it.
+    ``cause`` describes what ended the run. If the server refuses, the next run reports it.
     """
     with (
         contextlib.suppress(httpx.HTTPError, OSError),
@@ -35,7 +35,6 @@ def report_killed(root: str, flow_run_id: str, api: str, process: str, headers: 
     ):
         if (run := _unreported(http, flow_run_id)) is None:
             return
-        cause = f"its process was killed: {process}"
         crash = {"type": "CRASHED", "name": "Crashed", "message": cause}
         _answer(http.post(f"/flow_runs/{flow_run_id}/set_state", json={"state": crash, "force": True}))
         this = {"flow_runs": {"id": {"any_": [flow_run_id]}}}
@@ -44,14 +43,16 @@ def report_killed(root: str, flow_run_id: str, api: str, process: str, headers: 
         last = {"logs": {"flow_run_id": {"any_": [flow_run_id]}}, "limit": MOST_LINES, "sort": "TIMESTAMP_DESC"}
         logs = _answer(http.post("/logs/filter", json=last))
         lines = [line for log in reversed(logs) for line in log["message"].splitlines()]
-        found = killed_notice(run["name"], stages, cause, Path(root), lines)
         event = {
             "id": str(uuid4()),
             "event": EVENT,
             "occurred": datetime.now(UTC).isoformat(),
             "resource": labels(flow_run_id, run["name"], cause),
             "related": tags(run["tags"]),
-            "payload": {**found.as_payload(), "state": "Crashed"},
+            "payload": {
+                **killed_notice(run["name"], stages, cause, Path(root), lines).as_payload(),
+                "state": "Crashed",
+            },
         }
         http.post("/events", json=[event]).raise_for_status()
 
