@@ -28,11 +28,14 @@ import tempfile
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import certifi
 
 LIBRARIES = (
     *("torch._dynamo", "torch.distributed.run", "accelerate", "peft", "polars", "pydantic", "typer"),
@@ -40,11 +43,14 @@ LIBRARIES = (
     *("transformers.models.qwen2.modeling_qwen2", "great_expectations", "dvc.repo", "dvc.cli", "dvc.commands.repro"),
     *("prefect.flows", "prefect.tasks", "prefect.events", "prefect.artifacts", "prefect.assets", "prefect.futures"),
     *("prefect.server.api.server", "prefect.workers.process", "prefect.deployments.runner"),
+    *("cyclopts", "anyio._backends._asyncio"),
     *("openai", "math_verify", "moto.server", "moto.s3.responses", "hypothesis", "openlineage.client.event_v2"),
 )
 """Imported once; none of them may import the project."""
 _SOCKET = "TESTS_WARM_SOCKET"
 _PLAIN = re.compile(r"python -m [\w./= -]+")
+_WITHOUT_PREFECT = ("dvc", "flows.guard.guardian")
+"""Programs that need neither the settings of Prefect nor the loggers that these set up."""
 _FIRST_S = 60.0
 """The server ends if nothing connects within this many seconds."""
 _THREADS = "OMP_NUM_THREADS"
@@ -211,6 +217,8 @@ def main(path: Path) -> None:
     gc.disable()
     for library in LIBRARIES:
         importlib.import_module(library)
+    bundle = path.with_suffix(".pem")
+    _lighten(bundle)
     gc.freeze()
     gc.enable()
     assert threading.active_count() == 1, "a fork has none of the other threads"
@@ -231,6 +239,22 @@ def main(path: Path) -> None:
             if len(selector.get_map()) == 1:
                 break
         path.unlink(missing_ok=True)
+        bundle.unlink(missing_ok=True)
+
+
+def _lighten(bundle: Path) -> None:
+    """Let forks leave out what costs them most and no test needs.
+
+    These are libraries' calls at the end, the names of torchrun's events, for each of which it compares the files of
+    all modules, and the authorities beyond the first, which every client reads.
+    """
+    atexit.unregister(sys.modules["torch._dynamo.utils"].dump_compile_times)
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
+        finalizer.atexit = False
+    sys.modules["torch.distributed.elastic.rendezvous.dynamic_rendezvous"].get_method_name = lambda: ""  # type: ignore[attr-defined]
+    first, end, _ = certifi.contents().partition("-----END CERTIFICATE-----\n")
+    bundle.write_text(first + end)
+    certifi.where = lambda: str(bundle)
 
 
 def _answer(selector: selectors.BaseSelector, client: socket.socket) -> None:
@@ -288,13 +312,13 @@ def _become(
         os.chdir(folder)
         sys.modules.pop("prefect.main", None)  # it sets up logging, by variables that the project sets at its import
         kind, program, *rest = words
-        if program != "dvc" and before != _prefect_variables():
+        if program not in _WITHOUT_PREFECT and before != _prefect_variables():
             _read_settings()
         sys.argv = ["-c" if kind == "-c" else program, *rest]
         paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
         mine = str(Path(__file__).parents[2])
         sys.path[:] = [folder if kind == "-m" else "", *paths, *(path for path in sys.path[1:] if path != mine)]
-        for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        for name in ("tests", "tests.support"):  # a look at all modules would copy the memory of their names
             del sys.modules[name]
         status = _execute(kind, program)
         threading._shutdown()  # type: ignore[attr-defined]
