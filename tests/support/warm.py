@@ -9,6 +9,7 @@ Run     python -m tests.support.warm SOCKET     (the first command starts it; it
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import ctypes
 import fcntl
@@ -72,7 +73,7 @@ class Popen(subprocess.Popen[Any]):
         self._server: socket.socket | None = None
         if options.get("shell") and isinstance(args, str) and _PLAIN.fullmatch(args):  # as DVC starts a stage
             args, options = [sys.executable, *shlex.split(args)[1:]], {**options, "shell": False, "executable": None}
-        cold = options.get("preexec_fn") or options.get("shell") or _is_asyncio()
+        cold = options.get("preexec_fn") or options.get("shell")
         self._words = None if cold else _words(args)
         super().__init__(args, **options)
 
@@ -162,9 +163,21 @@ def _words(args: Any) -> list[str] | None:
     return words if words[:1] in (["-m"], ["-c"]) else None
 
 
-def _is_asyncio() -> bool:
-    """True if the process is one of asyncio, which can wait for its own children only."""
-    return bool(sys._getframe(2).f_globals["__name__"] == "asyncio.unix_events")
+class _Watcher(asyncio.ThreadedChildWatcher):
+    """Lets asyncio wait for a fork, which is no child of its process."""
+
+    def _do_waitpid(self, loop: Any, expected_pid: int, callback: Any, args: Any) -> None:
+        process = args[0].get_extra_info("subprocess")
+        if getattr(process, "_server", None) is None:
+            super()._do_waitpid(loop, expected_pid, callback, args)  # type: ignore[misc]
+            return
+        status = process.wait()
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(callback, expected_pid, status, *args)
+        self._threads.pop(expected_pid)  # type: ignore[attr-defined]
+
+
+asyncio.set_child_watcher(_Watcher())
 
 
 @cache
