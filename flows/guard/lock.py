@@ -25,7 +25,6 @@ from ground.io import DataError
 LOCK = Path(".pathfinder/run.lock")
 DVC_LOCKS = Path(".dvc/tmp/rwlock")
 """DVC's list of the paths that its processes read and write. DVC replaces it in two steps."""
-KILLED = "its process was killed"
 _WRITTEN_S, _NAMED_S = 0.5, 5.0
 
 
@@ -67,7 +66,7 @@ class Hold:
         _write(self._handle, json.dumps(asdict(self.holder)))
         if flow_run and api:
             self._run = {"root": str(self._root), "flow_run_id": flow_run, "api": api, "headers": dict(headers or {})}
-            guardian.write(self._guardian, {**self._run, "cause": f"{KILLED}: {self.holder}"})
+            guardian.write(self._guardian, {**self._run, "cause": f"its process was killed: {self.holder}"})
 
     def lose_server(self) -> None:
         """Leave the end of the flow run to the guardian, should the server come back, or else to the next run."""

@@ -43,16 +43,14 @@ def report_killed(root: str, flow_run_id: str, api: str, cause: str, headers: Ma
         last = {"logs": {"flow_run_id": {"any_": [flow_run_id]}}, "limit": MOST_LINES, "sort": "TIMESTAMP_DESC"}
         logs = _answer(http.post("/logs/filter", json=last))
         lines = [line for log in reversed(logs) for line in log["message"].splitlines()]
+        found = killed_notice(run["name"], stages, cause, Path(root), lines)
         event = {
             "id": str(uuid4()),
             "event": EVENT,
             "occurred": datetime.now(UTC).isoformat(),
             "resource": labels(flow_run_id, run["name"], cause),
             "related": tags(run["tags"]),
-            "payload": {
-                **killed_notice(run["name"], stages, cause, Path(root), lines).as_payload(),
-                "state": "Crashed",
-            },
+            "payload": {**found.as_payload(), "state": "Crashed"},
         }
         http.post("/events", json=[event]).raise_for_status()
 

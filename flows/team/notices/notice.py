@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.guard.lock import KILLED
 from flows.terminal import log_path
 
 EVENT = "pathfinder.run.failed"
@@ -70,7 +69,7 @@ def notice(run: str, error: BaseException | None, message: str, lines: Sequence[
 
 def killed_notice(run: str, stages: Sequence[str], cause: str, root: Path, lines: Sequence[str]) -> Notice:
     """The notice of a run that its guardian reports: ``stages`` ran in ``root``, and ``lines`` end the run's log."""
-    what, happened = cause.partition(":")[0], "was killed" if cause.startswith(KILLED) else "failed"
+    what, happened = cause.partition(":")[0], "was killed" if cause.startswith("its process was killed") else "failed"
     return Notice(run, ", ".join(stages), cause, _shown(root, stages, lines), remedy(what), happened)
 
 
