@@ -251,14 +251,25 @@ def test_the_end_of_a_run_ends_a_silent_stage_behind_ssh(over_ssh: tuple[Run, Bo
 
 
 @needs_ssh
-def test_a_stage_whose_connection_is_lost_is_tried_again(over_ssh: tuple[Run, Box, Path]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=lambda number: number.name)
+def test_a_stage_whose_connection_is_lost_or_silent_is_tried_again(
+    over_ssh: tuple[Run, Box, Path], number: signal.Signals
+) -> None:
     run, server, clones = over_ssh
-    process = run.start("train: {rate: 0.25, card_s: 40}\n", "train@full")
+    process = run.start(f"train: {{rate: 0.{number:d}, card_s: 40}}\n", "train@full")
     assert soon(lambda: training(clones), 300)
     (lost,), start = server.connections(), time.monotonic()
-    os.kill(lost, signal.SIGKILL)
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, output
-    assert "train@full in pool box: ssh ended with status 255; last line: Connection" in output
+    os.kill(lost, number)
+    try:
+        output, _ = process.communicate(timeout=300)
+        print(
+            f"{number.name}: {time.monotonic() - start:.0f} s; " + "; ".join(re.findall(r".* in pool box: .*", output))
+        )
+        assert process.returncode == 0, output
+    finally:
+        if number is signal.SIGSTOP:
+            os.kill(lost, signal.SIGCONT)
+    cause = "Timeout, server" if number is signal.SIGSTOP else "Connection"
+    assert f"train@full in pool box: ssh ended with status 255; last line: {cause}" in output
+    assert ("waits for the result" in output) == (number is signal.SIGSTOP)
     assert soon(lambda: not working_in(clones) and not server.connections())
-    print(f"ssh: computed again {time.monotonic() - start:.0f} s after the connection was lost")
