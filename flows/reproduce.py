@@ -32,7 +32,7 @@ from flows import hooks, server, storage
 from flows.committed import earlier_seconds
 from flows.dvc import Cancelled, Dvc
 from flows.graph import Graph, load_graph, missing_data, out_of_date, profile_of
-from flows.guard.endings import SETTLE_S, left_behind, server_needed, settle
+from flows.guard.endings import SETTLE_S, left_behind, lost_server, server_needed, settle
 from flows.guard.lock import Hold, held
 from flows.parameters import Jobs, Targets
 from flows.places import Places
@@ -244,7 +244,8 @@ def run_on_server(url: str, root: Path, hold: Hold, targets: Sequence[str], forc
         settle(state)
     if not state.is_completed():
         error = state.result(raise_on_failure=False)
-        if (message := plain_message(error)) is None and isinstance(error, Exception):
+        message = plain_message(error) or lost_server(url, error)
+        if message is None and isinstance(error, Exception):
             raise error  # a fault of the code: the traceback is needed
         terminal.print("pathfinder", message or str(state.message), bad=True)
         return 1

@@ -15,7 +15,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Crashed
 
 from flows.guard.lock import Hold, Holder
-from ground.io import DataError
+from ground.io import DataError, PathfinderError
 
 SETTLE_S = 20.0
 
@@ -46,20 +46,28 @@ def _crash(holder: Holder, present: str) -> None:
                 client.set_flow_run_state(found.id, Crashed(message=message), force=True)
 
 
+def lost_server(url: str, error: object) -> str | None:
+    """The message of a run whose Prefect server has ended, or ``None`` if ``error`` has another reason.
+
+    Prefect wraps the client's error where a flow or a task begins.
+    """
+    causes = () if isinstance(error, PathfinderError) else (error, getattr(error, "__cause__", None))
+    for found in (each for each in causes if isinstance(each, httpx.TransportError)):
+        return f"{url}: the Prefect server has ended ({found}); run again: finished stages are not repeated"
+    return None
+
+
 @contextlib.contextmanager
 def server_needed(url: str, hold: Hold) -> Iterator[None]:
     """Raise ``DataError`` if the Prefect server ends during the block; the next run then ends the flow run."""
     try:
         yield
-    except (httpx.TransportError, RuntimeError) as error:
-        wrapped = isinstance(error.__cause__, httpx.TransportError)  # as Prefect does where a flow begins
-        if not (wrapped or isinstance(error, httpx.TransportError)):
+    except Exception as error:
+        if (message := lost_server(url, error)) is None:
             raise
         hold.lose_server()
         print(file=sys.stderr)  # Prefect's last message, about its log, has no newline
-        raise DataError(
-            f"{url}: the Prefect server has ended ({error}); run again: finished stages are not repeated"
-        ) from error
+        raise DataError(message) from error
 
 
 def settle(state: State[Any]) -> None:

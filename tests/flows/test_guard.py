@@ -17,7 +17,7 @@ from prefect.futures import PrefectFuture
 
 from flows import processes
 from flows.dvc import Dvc, DvcError, TimeLimitError
-from flows.guard.endings import server_needed
+from flows.guard.endings import lost_server, server_needed
 from flows.guard.lock import DVC_LOCKS, LOCK, held
 from flows.tasks import ended
 from ground.io import DataError, TransientError
@@ -86,6 +86,17 @@ def test_a_run_whose_server_has_ended_is_left_to_the_next_run(
         assert hold.previous.flow_run == "run-1"
     with held(tmp_path) as hold:
         assert hold.previous is None
+
+
+def test_only_an_error_of_prefects_client_says_that_the_server_has_ended(tmp_path: Path) -> None:
+    refused = TransientError("the Prefect server does not respond")
+    refused.__cause__ = httpx.ConnectError("refused")
+    with pytest.raises(TransientError, match=r"^the Prefect server does not respond$"), held(tmp_path) as hold:
+        with server_needed("here", hold):
+            raise refused
+    assert lost_server("here", KeyError("a fault of the code")) is None
+    message = "here: the Prefect server has ended (refused); run again: finished stages are not repeated"
+    assert lost_server("here", httpx.ConnectError("refused")) == message
 
 
 def test_a_server_that_ends_before_a_task_begins_is_named_in_one_line() -> None:
