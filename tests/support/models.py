@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -69,6 +70,11 @@ def plain_tokenizer(texts: Sequence[str] = (), size: int = 480) -> PreTrainedTok
 
 def world_tokenizer() -> PreTrainedTokenizerFast:
     """The small world's tokenizer: the fixed prompt strings are single tokens."""
+    return copy.deepcopy(_world_tokenizer())
+
+
+@functools.cache
+def _world_tokenizer() -> PreTrainedTokenizerFast:
     return build_tokenizer()
 
 
