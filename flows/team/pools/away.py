@@ -122,8 +122,8 @@ class Away(Places):
             return state
         order, need = Order(next_run(self.root, self.graph.stages[name]), self._commit), self.needs[name]
         self._ask(name, force, on_line)
-        if (made := self.leases.made(order.stage)) is None:
-            raise DataError(f"{name} in pool {need.pool}: the stage completed without a result")
+        if (made := self.leases.made(order.stage, on_line)) is None:
+            raise TransientError(f"{name} in pool {need.pool}: the stage completed without a result")
         receive(self.root, order, made, self.address, lambda others: need.require_packages(name, others, on_line))
         with dvc_lock(self.root):
             drop(self.root, {name})
@@ -229,22 +229,24 @@ class Away(Places):
         """Wait for the end of a worker's run and pass its log lines on."""
         need = self.needs[name]
         on_line(f"waits for a worker of pool {need.pool}: {_link(run)}")
-        seen, since, looked = dict[UUID, datetime](), time.monotonic(), time.monotonic()
+        begin = since = looked = time.monotonic()
+        seen = dict[UUID, datetime]()
         is_lost = self.leases.watch(name, str(run.id))
         with get_client(sync_client=True) as client:
             while True:
                 run = client.read_flow_run(run.id)
-                for line in _new_lines(client, run.id, seen):
-                    on_line(line)
                 if run.state is not None and run.state.is_final():
                     break
-                if run.state is not None and run.state.is_running() and time.monotonic() - looked > LOOK_S:
+                is_waiting = run.state is not None and run.state.type in _WAITING
+                for line in () if is_waiting else _new_lines(client, run.id, seen):
+                    on_line(line)
+                if run.state is not None and run.state.is_running() and time.monotonic() - looked >= LOOK_S:
                     looked = time.monotonic()
                     with contextlib.suppress(TransientError, OSError):
                         if is_lost():  # the server would notice it a minute later
                             gone: RunState[Any] = Crashed(message=f"{LOST} {EXPIRY_S:.0f} s: {GONE}")
                             client.set_flow_run_state(run.id, gone, force=True)
-                if run.state is None or run.state.type not in _WAITING or self._has_worker(client, need.pool):
+                if not is_waiting or self._has_worker(client, need.pool):
                     since = time.monotonic()
                 elif time.monotonic() - since > need.wait_s:
                     _cancel(client, run.id, "no worker took it")
@@ -253,7 +255,7 @@ class Away(Places):
                         f"{name}: pool {pool} has had no worker for {need.wait_s:.0f} s; start one with `prefect "
                         f"worker start --pool {pool}`"
                     )
-                if self._stopping.wait(_POLL_S):
+                if self._stopping.wait(pause_s(time.monotonic() - begin, is_waiting)):
                     with contextlib.suppress(httpx.TransportError):
                         _cancel(client, run.id, "the run that waits for it was ended")
                     raise Cancelled("the run is ending")
@@ -278,6 +280,11 @@ class Away(Places):
             raise DataError(f"{name} in pool {pool}: was cancelled ({_link(run)})")
         if state.type is not StateType.COMPLETED:
             raise _error((state.name or "").lower())(said)
+
+
+def pause_s(waited_s: float, is_waiting: bool) -> float:
+    """The seconds until the next look at a run: a server answers all who wait, and nothing is seen before it starts."""
+    return min(max(_POLL_S, waited_s / 20), 30.0 if is_waiting else LOOK_S)
 
 
 def _new_lines(client: SyncPrefectClient, run: UUID, seen: dict[UUID, datetime]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from ground.remote import Listed, Store
 from ground.text import printable
 
 EVERY_S, EXPIRY_S = 5.0, 12.0
+GONE_S = EXPIRY_S + 2 * EVERY_S
 _ASKED, SILENT = "asked", "gave no sign"
 
 

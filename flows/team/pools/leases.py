@@ -24,8 +24,9 @@ from extras.unfinished import HOME as UNFINISHED
 from extras.unfinished import carried, kind_of
 from flows import storage
 from flows.dvc import Dvc, OnLine
+from flows.places import Elsewhere
 from flows.processes import is_here, place
-from flows.team.pools.lease import SILENT, Lease, Terms
+from flows.team.pools.lease import GONE_S, SILENT, Lease, Terms
 from flows.team.pools.table import Needs
 from ground.io import DataError, PathfinderError, TransientError
 from ground.remote import Store
@@ -36,10 +37,13 @@ _LONGEST = 200
 
 
 class Leases:
-    """The leases of the stages that ``dvc`` runs in a flow run, or in no ``run``; thread-safe."""
+    """The leases of the stages that ``dvc`` runs in a flow run, or in no ``run``; thread-safe.
 
-    def __init__(self, dvc: Dvc, run: str = "") -> None:
-        self._dvc, self._root, self._run = dvc, dvc.root, run or str(os.getpid())
+    Unless it ``stays``, ``held`` raises ``Elsewhere`` if another run goes on computing a stage.
+    """
+
+    def __init__(self, dvc: Dvc, run: str = "", stays: bool = True) -> None:
+        self._dvc, self._root, self._run, self._stays = dvc, dvc.root, run or str(os.getpid()), stays
         self._held: dict[str, Lease] = {}
         self._ended, self._is_told = threading.Event(), False
 
@@ -95,15 +99,20 @@ class Leases:
 
         return is_lost
 
-    def made(self, run: Locked) -> Made | None:
-        """The newest result of a run on any machine."""
-        store = storage.shared(self._root, storage.LEASES)
-        return Lease(store, run).made() if store is not None else None
+    def made(self, run: Locked, on_line: OnLine) -> Made | None:
+        """The newest result of a run on any machine, once none computes it; raises as a store does."""
+        if (store := storage.shared(self._root, storage.LEASES)) is None:
+            return None
+        lease, looks = Lease(store, run), 0
+        while (other := lease.look()) is not None and not other.ended and not is_here(other.place, self._root):
+            self._wait(other, looks, on_line)
+            looks += 1
+        return (other.made or lease.made()) if other is not None else None
 
     def has_earlier(self, name: str, needs: Needs, on_line: OnLine) -> bool:
         """Put an earlier result of a stage into the cache; returns False if there is none that this project trusts."""
         run = self.ordered(name)
-        made = self.made(run)
+        made = self.made(run, on_line)
         return made is not None and self._received(run, made, needs, on_line)
 
     def close(self) -> None:
@@ -114,21 +123,20 @@ class Leases:
 
     def _taken(self, store: Store, name: str, force: bool, needs: Needs, on_line: OnLine) -> Lease | None:
         """The lease, once no one else has it; ``None`` if the cache has the result then."""
-        run, waits = self.ordered(name), False
+        run, waits = self.ordered(name), 0
         lease = Lease(store, run)
         if not self._is_told and not creates_exclusively(store, rounds=1, writers=2):
             on_line(f"{store.url} cannot order writers: runs that ask at the same moment both compute a stage")
         self._is_told = True
         while True:
-            self._dvc.check()
             other = lease.look()
             if other is not None and not other.ended and not is_here(other.place, self._root):
                 if not waits and not force and self._dvc.restore(name) is not None:
                     return None
-                if not waits:
-                    on_line(f"is computed by {other}; waits for the result")
-                waits = True
-                self._ended.wait(LOOK_S)
+                if not self._stays and waits * LOOK_S > GONE_S:
+                    raise Elsewhere(f"{name} is computed by {other}")
+                self._wait(other, waits, on_line)
+                waits += 1
                 continue
             made = other.made if other is not None and not force and (waits or not needs.is_here) else None
             if made is not None and self._received(run, made, needs, on_line):
@@ -138,6 +146,12 @@ class Leases:
                     on_line("is computed here now: the other run has ended without a result, or gives no sign")
                 self._held[name] = lease
                 return lease
+
+    def _wait(self, other: Terms, looks: int, on_line: OnLine) -> None:
+        if not looks:
+            on_line(f"is computed by {other}; waits for the result")
+        self._ended.wait(LOOK_S)
+        self._dvc.check()
 
     def _received(self, run: Locked, made: Made, needs: Needs, on_line: OnLine) -> bool:
         order = Order(run, (git("rev-parse", "HEAD", root=self._root) or "").strip())

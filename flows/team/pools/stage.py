@@ -34,7 +34,7 @@ from evidence.record.signing import own_public_keys
 from flows import storage
 from flows.dvc import Dvc, OnLine
 from flows.guard.lock import held
-from flows.places import class_of
+from flows.places import Elsewhere, class_of
 from flows.team.deployment.branch import Clone, origin_of
 from flows.team.pools.inputs import place
 from flows.team.pools.leases import Leases
@@ -71,7 +71,7 @@ def compute(text: str, say: OnLine, run: str = "") -> str:
         storage.configure(folder)
         need.require_packages(name, other_versions(unlocked_packages(installed_packages(), folder / LOCKS)))
         dvc = Dvc(folder, {FLOW_RUN: order.parent or run}, warm=True, has_other_code=True)
-        leases = Leases(dvc, run)
+        leases = Leases(dvc, run, stays=order.force)
         try:
             say(f"{place(dvc, name, order.inputs)} objects of inputs are in place")
             if order.part:
@@ -83,6 +83,8 @@ def compute(text: str, say: OnLine, run: str = "") -> str:
                 state = dvc.reproduce(name, order.force, say, need.time_s)
             dvc.push(name)
             leases.sent(name, state=state)
+        except Elsewhere as error:
+            return str(error)
         finally:
             dvc.stop()
             leases.close()
