@@ -20,12 +20,14 @@ from evidence.remote.publication import opened as opened
 from evidence.remote.publication import publish as publish
 from evidence.remote.published import remembered
 from ground.io import DataError, TransientError, write_text
-from ground.remote import Store, kind_of, to_dvc
+from ground.remote import READ_S, Store, kind_of, to_dvc
 
 REMOTE = "PATHFINDER_REMOTE"
 DEFAULT = Path(".pathfinder/storage")
 LEASES = "leases"
 """The folder of a remote that holds the leases of stages (flows.team.pools.lease)."""
+SIGN_S = 5.0
+"""Seconds that a holder waits for an answer about its lease: if it waited longer, others would take the lease first."""
 _DELAY_S, _PATIENCE_S = 2.0, 10.0
 _HEADER = f"# Written by the flow from {REMOTE}; without that variable, the next run removes this file.\n"
 
@@ -76,7 +78,8 @@ def require_remote() -> None:
 def shared(root: Path, folder: str) -> Store | None:
     """A folder of the remote that the environment names; ``None`` if results stay in the project's folder."""
     address = os.environ.get(REMOTE, "").strip()
-    return opened(root, address, folder) if address and Path(address) != DEFAULT else None
+    read_s = SIGN_S if folder == LEASES else READ_S
+    return opened(root, address, folder, read_s=read_s) if address and Path(address) != DEFAULT else None
 
 
 def preflight(root: Path, address: str) -> None:

@@ -31,6 +31,7 @@ _answered: set[str] = set()
 _EXISTS_CODES = {"PreconditionFailed", "ConditionalRequestConflict", "412"}
 _MD5 = re.compile(r"[0-9a-f]{32}")
 _CHUNK = 1 << 20
+READ_S = 60.0
 READERS = 16
 """Objects that are read at the same time."""
 T = TypeVar("T")
@@ -173,7 +174,7 @@ class _FolderStore:
 
 
 class _S3Store:
-    def __init__(self, url: str, kind: Kind, endpoint: str) -> None:
+    def __init__(self, url: str, kind: Kind, endpoint: str, read_s: float) -> None:
         import boto3
         import botocore.session
         from botocore.config import Config
@@ -186,7 +187,11 @@ class _S3Store:
         style = {"addressing_style": "path" if endpoint else "auto"}
         # the mode "standard" makes three attempts; AWS_MAX_ATTEMPTS changes that
         config = Config(
-            retries={"mode": "standard"}, connect_timeout=10, read_timeout=60, s3=style, max_pool_connections=READERS
+            retries={"mode": "standard"},
+            connect_timeout=10,
+            read_timeout=read_s,
+            s3=style,
+            max_pool_connections=READERS,
         ).merge(Config(**kind.client))
         # A server may take long for a large object, but not for the first word that it says to a process.
         first = config.merge(
@@ -325,10 +330,10 @@ deletes what is below a folder and was written before a time, in seconds since 1
 """
 
 
-def open_store(url: str, endpoint: str = "") -> Store:
+def open_store(url: str, endpoint: str = "", read_s: float = READ_S) -> Store:
     """The store at ``s3://bucket[/prefix]``, ``file:///folder`` or a folder name; raises ``DataError`` for others.
 
-    ``endpoint`` is the server where the environment names none.
+    ``endpoint`` is the server where the environment names none. ``read_s`` is the patience with a silent server.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme == "file":
@@ -339,4 +344,4 @@ def open_store(url: str, endpoint: str = "") -> Store:
     if (kind := kind_of(url)) is None or not rest.strip("/"):
         known = ", ".join(f"{name}://bucket/prefix" for name in KINDS)
         raise DataError(f"{url}: unknown kind of store; expected {known} or file:///folder")
-    return _S3Store(url, kind, endpoint)
+    return _S3Store(url, kind, endpoint, read_s)

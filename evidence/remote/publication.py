@@ -20,7 +20,7 @@ from evidence.record.model_signature import MODEL_SIGNATURE
 from evidence.record.signing import key_id, own_public_keys
 from evidence.remote.published import SEEN, SENT, remember, remembered, signature
 from ground.io import DataError, TransientError, parse_json, sha256_file, sha256_of
-from ground.remote import Store, open_store
+from ground.remote import READ_S, Store, open_store
 from ground.settings import dump_yaml, read_yaml
 
 _COMMIT_ATTEMPTS = 20
@@ -69,10 +69,10 @@ def absolute(root: Path, address: str) -> str:
     return address if "://" in address else str((root / address).absolute())
 
 
-def opened(root: Path, address: str, folder: str = "", endpoint: str = "") -> Store:
-    """The store at the address of a remote, or at a folder in it."""
+def opened(root: Path, address: str, folder: str = "", endpoint: str = "", read_s: float = READ_S) -> Store:
+    """The store at the address of a remote, or at a folder in it, as ``open_store`` opens it."""
     base = absolute(root, address)
-    return open_store(f"{base.rstrip('/')}/{folder}" if folder else base, endpoint)
+    return open_store(f"{base.rstrip('/')}/{folder}" if folder else base, endpoint, read_s)
 
 
 def send_evidence(store: Store, evidence: Mapping[str, bytes]) -> None:

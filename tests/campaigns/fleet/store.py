@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from flows.storage import SIGN_S
 from ground.io import DataError, TransientError
 from ground.remote import Listed
 from tests.campaigns.fleet.clock import Clock
@@ -25,7 +26,7 @@ class Store:
     latency_s: float
     outages: list[tuple[float, float]] = field(default_factory=list)
     silent: bool = False
-    read_s: float = 60.0
+    read_s: float = SIGN_S
     url: str = "memory://team/leases"
     counts: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     _folders: dict[str, dict[str, tuple[bytes, float]]] = field(default_factory=dict)
