@@ -91,9 +91,12 @@ def test_a_run_whose_server_has_ended_is_left_to_the_next_run(
 def test_only_an_error_of_prefects_client_says_that_the_server_has_ended(tmp_path: Path) -> None:
     refused = TransientError("the Prefect server does not respond")
     refused.__cause__ = httpx.ConnectError("refused")
-    with pytest.raises(TransientError, match=r"^the Prefect server does not respond$"), held(tmp_path) as hold:
-        with server_needed("here", hold):
-            raise refused
+    with (
+        pytest.raises(TransientError, match=r"^the Prefect server does not respond$"),
+        held(tmp_path) as hold,
+        server_needed("here", hold),
+    ):
+        raise refused
     assert lost_server("here", KeyError("a fault of the code")) is None
     message = "here: the Prefect server has ended (refused); run again: finished stages are not repeated"
     assert lost_server("here", httpx.ConnectError("refused")) == message

@@ -259,7 +259,7 @@ def test_a_run_without_a_failed_stage_shows_the_lines_of_the_flow() -> None:
     [
         ("OSError: [Errno 28] No space left on device", "make room on the disk"),
         ("3 of 40 gates failed:", "correct the stage that wrote the file"),
-        ("Could not connect to the endpoint URL", "check that remote and server answer"),
+        ("Could not connect to the endpoint URL", "check that store and server answer"),
         ("is busy, it is being blocked by: (PID 7)", "wait for the named process"),
         ("failed to run: python -m stages.train full, exited with -9", "the process was killed"),
         ("KeyError: 'x'", "correct the cause"),

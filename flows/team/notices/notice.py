@@ -19,10 +19,7 @@ _REMEDIES = (
     (r"time limit", "find out why the stage hangs, or raise its limit in infra/resources.yaml"),
     (r"No space left on device|Errno 28", "make room on the disk, then run again: finished stages are kept"),
     (r"is busy, it is being blocked by", "wait for the named process or end it, then run again"),
-    (
-        r"not pushed:|no answer from the store|connect|timed? ?out",
-        "check that remote and server answer, then run again",
-    ),
+    (r"not pushed:|no answer from the store|connect|timed? ?out", "check that store and server answer, then repeat"),
     (r"\bAuditFailed\b", "`pathfinder lineage check --remote` explains each line; `pathfinder pull` restores a run"),
     (
         r"gates failed",

@@ -173,15 +173,8 @@ def _faults(asked: Asked, run: Known, end: str, message: Mapping[str, Any]) -> I
         yield f"wrong subject, it {end}"
     if end == "was killed" and not cause.startswith(f"its process was killed: PID {asked.process.pid}, since "):
         yield "wrong cause"
-    if (
-        end == "failed"
-        and (
-            "the Prefect server has ended"
-            if lost
-            else cause.rpartition("encountered an exception: ")[2].partition(": ")[2][-60:]
-        )
-        not in said
-    ):
+    reason = "the Prefect server has ended" if lost else cause.rpartition("encountered an exception: ")[2]
+    if end == "failed" and (reason.partition(": ")[2] or reason)[-60:] not in said:
         yield "wrong cause, the run printed no such line"
 
 
