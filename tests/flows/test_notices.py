@@ -18,11 +18,12 @@ import httpx
 import pytest
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from prefect.client.schemas.objects import FlowRun
-from prefect.events.actions import CallWebhook
+from prefect.events.actions import CallWebhook, SendNotification
 from prefect.events.schemas.automations import EventTrigger
 from prefect.server.events.schemas.automations import EventTrigger as ServerTrigger
 from prefect.server.events.schemas.events import RelatedResource, Resource
 from prefect.server.utilities.user_templates import TemplateRenderError, render_user_template
+from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Crashed, Failed
 
 from flows import server
@@ -280,6 +281,15 @@ def test_a_run_that_the_user_interrupted_is_not_told(monkeypatch: pytest.MonkeyP
     tell(reproduce, FlowRun(flow_id=uuid4(), name="one"), Crashed(data=KeyboardInterrupt()))
 
 
+@pytest.mark.parametrize("is_webhook", [True, False])
+def test_the_link_is_the_page_that_the_client_knows(is_webhook: bool) -> None:
+    """A team's server has no address in its settings."""
+    with temporary_settings({PREFECT_API_URL: "https://prefect.example.org/api"}):
+        action = automations._send(Target(uuid4(), is_webhook), automations._message("crashed"))
+    template = action.payload if isinstance(action, CallWebhook) else cast(SendNotification, action).body
+    assert "https://prefect.example.org/runs/flow-run/{{ flow_run.id }}" in str(template)
+
+
 @pytest.mark.parametrize(
     ("kind", "now", "message"),
     [
@@ -299,7 +309,7 @@ def test_the_server_reads_the_state_of_a_run_before_it_sends_a_notice(
     context = {"flow_run": SimpleNamespace(name="one", state=state, **now), "deployment": SimpleNamespace(name="night")}
     action = automations._send(Target(uuid4(), True), automations._message(kind))
     assert isinstance(action, CallWebhook)
-    rendered = render_user_template(action.payload.replace("|ui_url", ".name"), context)
+    rendered = render_user_template(action.payload, context)
     if message is None:
         with pytest.raises(TemplateRenderError, match="this_notice_is_outdated"):
             asyncio.run(rendered)

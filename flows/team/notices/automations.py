@@ -20,6 +20,7 @@ from prefect.client.schemas.filters import DeploymentFilter
 from prefect.client.schemas.objects import StateType
 from prefect.events.actions import ActionTypes, CallWebhook, ChangeFlowRunState, SendNotification
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+from prefect.settings import PREFECT_UI_URL
 
 from flows import server
 from flows.team.notices.notice import EVENT
@@ -36,7 +37,6 @@ _GRACE_S = 10  # time for the hook of a crashed run; the least that Prefect acce
 _ENDS = tuple(f"prefect.flow-run.{name}" for name in ("Completed", "Failed", "Cancelled", "Crashed"))
 _WAITS = tuple(f"prefect.flow-run.{name}" for name in ("Paused", "Suspended", "AwaitingRetry"))
 _KEYS = ("subject", "text", "run", "stage", "cause", "lines", "remedy")
-_LINK = "{{ flow_run|ui_url }}"
 _RUN = {"prefect.resource.id": "prefect.flow-run.*"}
 _TAGGED: dict[str, str | list[str]] = {"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{TAG}"}
 _NO_STAGE: dict[str, str | list[str]] = {"prefect.resource.role": "flow", "prefect.resource.name": "!stage"}
@@ -135,10 +135,15 @@ def _message(kind: str) -> Mapping[str, str]:
 def _send(target: Target, message: Mapping[str, str]) -> ActionTypes:
     """The action that sends a message of templates; a webhook gets JSON."""
     if not target.is_webhook:
-        body = f"{message['text']}\n{_LINK}"
+        body = f"{message['text']}\n{_link()}"
         return SendNotification(block_document_id=target.block, subject=message["subject"], body=body)
-    fields = ", ".join(f'"{key}": {_as_json(value)}' for key, value in {**message, "link": _LINK}.items())
+    fields = ", ".join(f'"{key}": {_as_json(value)}' for key, value in {**message, "link": _link()}.items())
     return CallWebhook(block_document_id=target.block, payload=f"{{{fields}}}")
+
+
+def _link() -> str:
+    """The template of the run's page as this client knows it: a team's server knows no address of its own."""
+    return f"{str(PREFECT_UI_URL.value()).rstrip('/')}/runs/flow-run/{{{{ flow_run.id }}}}"
 
 
 def _as_json(template: str) -> str:
