@@ -67,7 +67,8 @@ def _machines(client: SyncPrefectClient) -> Iterator[str]:
         if not any(worker.status == WorkerStatus.ONLINE for worker in workers):
             yield f"pool {pool.name}: no worker; start one with `prefect worker start --pool {pool.name}`"
     for limit in client.read_global_concurrency_limits(limit=_MOST):
-        yield f"slots {limit.name}: {limit.active_slots} of {limit.limit} used"
+        if not limit.name.startswith("deployment:"):  # Prefect's own, for the deployment's limit of runs
+            yield f"slots {limit.name}: {limit.active_slots} of {limit.limit} used"
 
 
 def _queue(client: SyncPrefectClient) -> Iterator[str]:

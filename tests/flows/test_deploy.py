@@ -133,6 +133,7 @@ def test_the_schedule_is_inactive_and_the_remote_is_part_of_the_deployment(deplo
     pool = f"pathfinder-{clone_id(deployed.project.root)}"
     assert re.search(rf"^pool {pool}: worker {pool} online, last seen [0-9:]{{8}} UTC$", team, re.MULTILINE), team
     assert "leases: none, as no PATHFINDER_REMOTE is set" in team
+    assert "slots" not in team
 
 
 @pytest.mark.campaign
