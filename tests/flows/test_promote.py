@@ -143,6 +143,15 @@ def test_a_run_without_benchmarks_and_validation_is_refused(team: Team) -> None:
         team.promote(branch)
 
 
+def test_a_run_of_some_stages_is_refused(team: Team) -> None:
+    """Its lock has the committed entries of the validation stages, whose metrics it has not sent."""
+    branch = team.nightly(81.0)
+    for path in team.remote.glob("files/md5/*/*"):
+        path.unlink()
+    with pytest.raises(PromotionRefused, match=r"has no metrics/validate\.json of it; run the nightly without targets"):
+        team.promote(branch)
+
+
 def test_a_push_by_hand_between_fetch_and_promotion_is_kept(team: Team) -> None:
     branch = team.nightly(81.0)
     mirror = Mirror.update(team.folder / "promote/mirror.git", str(team.origin))
