@@ -52,7 +52,8 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run the pipeline of the active profile as a Prefect flow and print the results."""
-    from flows import committed, start
+    from flows import start
+    from flows.local import committed
     from flows.terminal import Terminal
     from pathfinder.reporting import finished
 
@@ -105,8 +106,8 @@ def plan(
         _gpu_plan(name, gpus, memory, card, every, as_json)
         return
     from evidence.dvc.history import MAIN_LOCK, read_lock
-    from flows.dvc import Dvc, require_project
-    from flows.graph import load_graph, missing_data, planned
+    from flows.local.dvc import Dvc, require_project
+    from flows.local.graph import load_graph, missing_data, planned
 
     root = Path.cwd()
     require_project(root)
@@ -180,7 +181,7 @@ def pull(
     as_json: AsJson = False,
 ) -> None:
     """Restore the lock and every output of the newest published run of this commit."""
-    from flows.guard import restore
+    from flows.local import restore
 
     restored = restore.pull(Path.cwd(), key or (), force, apply)
     show(asdict(restored), as_json, restored.lines())
@@ -220,7 +221,7 @@ def profile(
 @app.command(help=PIPELINE_VERBS["team"], rich_help_panel=PIPELINE, **example(""))
 def team(as_json: AsJson = False) -> None:
     """Print the state of the team's work."""
-    from flows import hooks
+    from flows.local.hooks import hooks
 
     lines = [line for state in hooks("state") for line in state(Path.cwd())]
     show({"lines": lines}, as_json, lines)

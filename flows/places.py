@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from flows.dvc import Dvc, OnLine, State
-from flows.graph import Graph
+from flows.local.dvc import Dvc, OnLine, State
+from flows.local.graph import Graph
 from ground.io import PathfinderError, TransientError
 from ground.settings import Section
 

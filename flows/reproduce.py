@@ -28,12 +28,14 @@ from evidence.formats.page.render import write_page
 from evidence.record.environment import FLOW_RUN
 from evidence.remote.guard import Guard
 from evidence.remote.publication import Commit
-from flows import hooks, server, storage
-from flows.committed import earlier_seconds
-from flows.dvc import Cancelled, Dvc
-from flows.graph import Graph, load_graph, missing_data, out_of_date, profile_of
-from flows.guard.endings import SETTLE_S, left_behind, lost_server, server_needed, settle
-from flows.guard.lock import Hold, held
+from flows import server
+from flows.endings import SETTLE_S, left_behind, lost_server, server_needed, settle
+from flows.local import storage
+from flows.local.committed import earlier_seconds
+from flows.local.dvc import Cancelled, Dvc
+from flows.local.graph import Graph, load_graph, missing_data, out_of_date, profile_of
+from flows.local.hooks import hooks
+from flows.local.lock import Hold, held
 from flows.parameters import Jobs, Targets
 from flows.places import Places
 from flows.tasks import Pushes, ended, stage_task, store_task, with_assets, with_retries

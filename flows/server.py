@@ -4,7 +4,7 @@ Each run starts and stops one, because Prefect's serverless mode loses records a
 stay, as a deployment does it, is used instead. It keeps its port, so that a worker and runs find it again after it was
 restarted. Its database is SQLite unless ``PREFECT_SERVER_DATABASE_CONNECTION_URL`` is set.
 
-A record of a service names the place of its folder (flows/processes.py). A service in a copied record belongs to
+A record of a service names the place of its folder (flows/local/processes.py). A service in a copied record belongs to
 another folder: it is neither used nor ended.
 """
 
@@ -28,8 +28,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from flows import processes
-from flows.storage import REMOTE
+from flows.local import processes
+from flows.local.storage import REMOTE
 from ground.io import DataError, TransientError, write_bytes, write_json
 from ground.remote import KINDS
 from ground.settings import require_address, require_certificate
@@ -164,7 +164,7 @@ def local_server(root: Path) -> Iterator[str]:
 
     Only a new server is stopped at the end, and calls to it are repeated less often. Child processes find the address
     in ``os.environ``. Raises ``DataError`` if the server does not start. The caller holds the folder's lock
-    (flows/guard).
+    (flows/local).
     """
     if address := named():
         yield address

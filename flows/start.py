@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evidence.dvc.history import MAIN_LOCK, read_lock
-from flows import storage
-from flows.dvc import Cancelled, Dvc, require_project
-from flows.graph import load_graph, missing_data, out_of_date
-from flows.guard.lock import Hold, held
+from flows.local import storage
+from flows.local.dvc import Cancelled, Dvc, require_project
+from flows.local.graph import load_graph, missing_data, out_of_date
+from flows.local.lock import Hold, held
 from flows.terminal import Terminal
 
 

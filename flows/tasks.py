@@ -23,7 +23,7 @@ from evidence.dvc.lock import dvc_lock, outs_of
 from evidence.dvc.pipeline import Stage
 from evidence.record.identity import is_code
 from evidence.remote.guard import Guard
-from flows.dvc import Cancelled
+from flows.local.dvc import Cancelled
 from flows.places import Places, Retries, class_of
 from flows.terminal import Outcome, Terminal, metrics_table, stage_log
 from ground.io import PathfinderError, TransientError

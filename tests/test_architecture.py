@@ -32,20 +32,23 @@ WINGS = {
     "infra": ("ground", "pathfinder", "evidence", "flows"),
     "docs": ("ground", "pathfinder", "evidence", "world", "extras", "flows", "infra"),
 }
-"""The wings, and those that each may import. ``flows/team``, a part of ``flows``, may import ``extras``, too."""
+"""The wings, and those that each may import.
+
+Of ``flows``, ``flows/team`` may import ``extras``, too, and ``flows/local`` nothing above it.
+"""
 STAGE = "evidence/record/stage.py"
 """All that ``stages`` and ``world`` see of the evidence."""
 SOURCES = sorted(path for wing in WINGS for path in (ROOT / wing).rglob("*.py"))
 
 FENCE = {
-    "prefect": r"flows/.*",
+    "prefect": r"flows/(?!local/).*|flows/local/storage\.py",  # the name of a deployment, for its remote
     "prefect_aws": r"flows/.*",
     "vllm": r"(?!)",  # reached over HTTP only
     "openai": r"pathfinder/engines/openai_client\.py",
     "great_expectations": r"pathfinder/gates/checker\.py",
     "boto3": r"ground/remote\.py",
     "botocore": r"ground/remote\.py",
-    "dvc": r"flows/forks\.py",  # otherwise a subprocess of flows/dvc.py
+    "dvc": r"flows/local/forks\.py",  # otherwise a subprocess of flows/local/dvc.py
     "huggingface_hub": r"pathfinder/(core|sources)/hub\.py|extras/publish/client\.py",
     "latex2mathml": r"pathfinder/pages/formulas\.py",
     "math_verify": r"pathfinder/benchmarks/grading\.py",
@@ -157,6 +160,8 @@ def may_import(own: str, file: str) -> bool:
         return True
     if wing(file) != wing(own):
         return wing(file) in WINGS[wing(own)]
+    if own.startswith("flows/local/"):
+        return file.startswith("flows/local/")
     if wing(own) == "flows":
         return not file.startswith("flows/team/") or own.startswith("flows/team/")
     return wing(own) != "stages" and (wing(own) != "pathfinder" or room(file) in BELOW[room(own)])
@@ -225,7 +230,7 @@ def test_dvc_is_started_in_one_place() -> None:
         for node in ast.walk(ast.parse(path.read_bytes())):
             if isinstance(node, ast.List) and node.elts and isinstance(node.elts[0], ast.Constant):
                 starters |= {name(path)} if node.elts[0].value == "dvc" else set()
-    assert starters <= {"flows/dvc.py", "flows/forks.py"}
+    assert starters <= {"flows/local/dvc.py", "flows/local/forks.py"}
 
 
 @pytest.mark.parametrize("module", LIGHT)

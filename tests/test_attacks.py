@@ -189,7 +189,12 @@ def test_no_archive_is_unpacked() -> None:
     paths = [path for room in ROOMS for path in (ROOT / room).rglob("*.py")]
     assert len(paths) > 200
     found = [path for path in paths if unpacking.search(path.read_text(encoding="utf-8"))]
-    files = ("evidence/verbs/bundle.py", "flows/committed.py", "infra/release.py", "pathfinder/core/containers.py")
+    files = (
+        "evidence/verbs/bundle.py",
+        "flows/local/committed.py",
+        "infra/release.py",
+        "pathfinder/core/containers.py",
+    )
     assert sorted(found) == [ROOT / name for name in files]
     written, measured, released, read = (
         re.findall(r"(?:tarfile|zipfile|unpack_archive|extract)\w*\.?\w*\(.*", path.read_text(encoding="utf-8"))

@@ -143,8 +143,8 @@ _TRIP = """
 import subprocess, sys
 from pathlib import Path
 from evidence.dvc.stores import stores
-from flows.storage import configure, preflight
-from flows.transfer import prepare
+from flows.local.storage import configure, preflight
+from flows.local.transfer import prepare
 from ground.io import DataError
 from evidence.remote.publication import commit_manifest
 from ground.remote import open_store

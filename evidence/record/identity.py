@@ -54,7 +54,7 @@ _COMMAND = re.compile(r"python -m ([a-z0-9_.]+)(?: |$)")
 WRAPPER = "python -m evidence record -- "
 """The beginning of a stage's command that records any other command."""
 PARSED: dict[bytes, tuple[CodeType, list[tuple[Any, ...]]]] = {}
-"""Compiled code and imports of source files, by their bytes. A forked stage gets its parent's (``flows.forks``)."""
+"""Compiled code and imports of source files, by their bytes. A forked stage gets its parent's (flows.local.forks)."""
 
 
 def module_of(cmd: str) -> str | None:

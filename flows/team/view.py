@@ -12,7 +12,8 @@ from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import DeploymentSchedule, StateType, WorkerStatus
 
 from extras import unfinished
-from flows import server, storage
+from flows import server
+from flows.local import storage
 from flows.team.deployment import records
 from flows.team.deployment.definition import FILE
 from flows.team.pools.lease import EXPIRY_S, Standing, standings

@@ -7,9 +7,8 @@ import time
 from pathlib import Path
 
 from evidence.dvc.history import MAIN_LOCK, read_lock
-from flows import processes
-from flows.dvc import require_project
-from flows.guard import lock
+from flows.local import lock, processes
+from flows.local.dvc import require_project
 from flows.server import require_space
 from ground.io import DataError
 from infra.doctor.finding import Finding

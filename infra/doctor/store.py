@@ -10,7 +10,7 @@ import httpx
 
 from evidence.record.signing import KEY_FILE, key_file, key_id, own_public_keys
 from evidence.remote.publication import creates_exclusively
-from flows.storage import DEFAULT, REMOTE, opened
+from flows.local.storage import DEFAULT, REMOTE, opened
 from ground.io import DataError, TransientError
 from ground.remote import KINDS, Store, kind_of
 from infra.doctor.finding import Finding, clock

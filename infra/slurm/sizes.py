@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.graph import load_graph
+from flows.local.graph import load_graph
 from flows.team.pools import table
 from ground.io import DataError
 from pathfinder.core.params import PARAMS_FILE, load_params

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from flows import storage
+from flows.local import storage
 from flows.team.pools import away, lease, leases
 from ground.remote import READ_S
 from tests.campaigns.fleet.__main__ import row

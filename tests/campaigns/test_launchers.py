@@ -24,8 +24,8 @@ import pytest
 import yaml
 
 from evidence.record.signing import KEY_FILE, own_public_keys
-from flows import storage
-from flows.processes import command_of
+from flows.local import storage
+from flows.local.processes import command_of
 from flows.team.pools.lease import standings
 from flows.team.pools.stage import CLONES
 from ground.remote import ENDPOINT

@@ -12,7 +12,7 @@ from threading import Thread
 
 import pytest
 
-from flows.dvc import Cancelled
+from flows.local.dvc import Cancelled
 from flows.places import WorkerLost
 from tests.flows.conftest import Project, make_project, project
 from tests.flows.test_launch import Machines, machines

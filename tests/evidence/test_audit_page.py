@@ -18,7 +18,7 @@ from evidence.dvc.stores import object_file
 from evidence.record.reading import read_records
 from evidence.record.signing import own_key, public_pem
 from evidence.remote.published import VOID_TYPE, signature
-from flows import storage
+from flows.local import storage
 from ground.remote import open_store
 from tests.evidence.tampering.edits import objects, replace, rewrite
 from tests.support.isolated import run_isolated

@@ -23,8 +23,7 @@ from evidence.record.signing import KEY_FILE, own_key, public_pem
 from evidence.remote.guard import Guard, void
 from evidence.remote.published import VOID_TYPE, signature
 from evidence.verbs.check import check
-from flows import storage
-from flows.guard import restore
+from flows.local import restore, storage
 from ground.io import DataError
 from tests.evidence.tampering.bucket import flipped
 from tests.evidence.tampering.edits import objects, replace

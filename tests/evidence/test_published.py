@@ -12,7 +12,7 @@ from evidence.dvc.stores import EVIDENCE, stores
 from evidence.remote.mirror import fetch
 from evidence.remote.published import SEEN, remember
 from evidence.verbs.check import check
-from flows import storage
+from flows.local import storage
 from ground.io import DataError, sha256_of
 from ground.remote import open_store
 from tests.support.s3 import s3_bucket, s3_environment, s3_server

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from evidence.__main__ import app
 from evidence.remote.reading import VERIFIED
 from evidence.verbs.check import check
-from flows import storage
+from flows.local import storage
 from ground import remote
 from ground.io import TransientError
 from tests.evidence.tampering.edits import flip

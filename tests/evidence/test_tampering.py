@@ -20,7 +20,7 @@ from evidence.remote.mirror import fetch
 from evidence.remote.published import SENT
 from evidence.remote.reading import Remote
 from evidence.verbs.check import Report, check
-from flows import storage
+from flows.local import storage
 from ground.io import DataError
 from ground.remote import ENDPOINT, open_store
 from tests.evidence.tampering import records

@@ -19,7 +19,7 @@ from evidence.audit.trust import change_list
 from evidence.record.signing import KEY_FILE, own_key, public_pem, sign
 from extras import unfinished
 from extras.unfinished import HOME, Copies, carried
-from flows.storage import REMOTE, opened, shared
+from flows.local.storage import REMOTE, opened, shared
 from ground.io import DataError, read_json
 from ground.remote import open_store
 from tests.flows.watch import soon
@@ -34,7 +34,7 @@ CARRY = """\
 import subprocess, sys
 from pathlib import Path
 from extras import unfinished
-from flows.storage import shared
+from flows.local.storage import shared
 unfinished.EVERY_S, unfinished._SHARE = 0.3, 0.0
 with unfinished.carried(shared(Path.cwd(), unfinished.HOME), Path.cwd(), "label", lambda line: print(line, flush=True)):
     sys.exit(subprocess.run([sys.executable, "-m", "stages.label"]).returncode)

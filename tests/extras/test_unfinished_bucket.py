@@ -16,7 +16,7 @@ import pytest
 
 from evidence.record.signing import KEY_FILE
 from extras.unfinished import HOME, Copies
-from flows.storage import REMOTE, opened
+from flows.local.storage import REMOTE, opened
 from ground.remote import Store, open_store
 from tests.extras.test_unfinished import labelled_in_two_clones
 from tests.flows.watch import soon
@@ -29,7 +29,7 @@ CARRY = """\
 import subprocess, sys
 from pathlib import Path
 from extras import unfinished
-from flows.storage import shared
+from flows.local.storage import shared
 unfinished.EVERY_S, unfinished._SHARE = 0.2, 0.0
 store = shared(Path.cwd(), unfinished.HOME)
 with unfinished.carried(store, Path.cwd(), "train@full", lambda line: print(line, flush=True)):

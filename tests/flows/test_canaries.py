@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.storage import REMOTE
+from flows.local.storage import REMOTE
 from tests.flows.conftest import Project
 
 NAMES = (

@@ -15,7 +15,7 @@ import yaml
 
 from evidence.dvc import lock
 from evidence.dvc.pipeline import read_pipeline
-from flows import committed
+from flows.local import committed
 from ground.io import write_bytes
 from tests.support.miniature import GIT
 

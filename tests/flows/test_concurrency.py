@@ -11,9 +11,9 @@ import pytest
 
 from evidence.dvc.history import read_lock
 from evidence.dvc.stores import object_key
-from flows.dvc import Dvc
-from flows.guard.lock import LOCK
-from flows.storage import REMOTE
+from flows.local.dvc import Dvc
+from flows.local.lock import LOCK
+from flows.local.storage import REMOTE
 from ground.remote import open_store
 from tests.flows.conftest import Project
 from tests.flows.watch import soon

@@ -16,8 +16,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from flows import processes, server
-from flows.guard.lock import LOCK, held, left_by
+from flows import server
+from flows.local import processes
+from flows.local.lock import LOCK, held, left_by
 from tests.flows.conftest import Project
 from tests.flows.test_deploy import with_flow
 from tests.flows.watch import alive, soon

@@ -22,7 +22,7 @@ stages:
 """
 MEASURE = """\
 import json, threading, time
-from flows import dvc
+from flows.local import dvc
 from flows.reproduce import reproduce
 
 spans, run = [], dvc.Dvc._run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.storage import REMOTE
+from flows.local.storage import REMOTE
 from flows.team.deployment.definition import NIGHTLY, adjusted, clone_id, pool_name
 from ground.remote import ENDPOINT
 

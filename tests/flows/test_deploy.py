@@ -17,7 +17,8 @@ from typing import Any
 import httpx
 import pytest
 
-from flows import processes, server
+from flows import server
+from flows.local import processes
 from flows.team.deployment.definition import clone_id
 from tests.flows.conftest import ROOT, Project
 from tests.flows.test_branch import git

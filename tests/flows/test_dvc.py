@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.dvc import Cancelled, Dvc, DvcError
+from flows.local.dvc import Cancelled, Dvc, DvcError
 from ground.io import PathfinderError
 from tests.flows.conftest import Project
 from tests.flows.watch import alive, wait_for

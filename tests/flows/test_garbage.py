@@ -12,7 +12,8 @@ import pytest
 from prefect.states import Completed, Running
 
 from evidence.dvc.stores import object_file
-from flows import server, storage
+from flows import server
+from flows.local import storage
 from flows.team.deployment import garbage, kept
 from flows.team.deployment.garbage import describe, find, names_of, places_of, refuse_during_runs, sweep_up
 from flows.team.deployment.mirror import Mirror

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.graph import Graph, load_graph
+from flows.local.graph import Graph, load_graph
 from ground.io import DataError
 from tests.flows.conftest import Project
 

@@ -15,10 +15,10 @@ import pytest
 from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.futures import PrefectFuture
 
-from flows import processes
-from flows.dvc import Dvc, DvcError, TimeLimitError
-from flows.guard.endings import lost_server, server_needed
-from flows.guard.lock import DVC_LOCKS, LOCK, held
+from flows.endings import lost_server, server_needed
+from flows.local import processes
+from flows.local.dvc import Dvc, DvcError, TimeLimitError
+from flows.local.lock import DVC_LOCKS, LOCK, held
 from flows.tasks import ended
 from ground.io import DataError, TransientError
 from tests.conftest import FullDisk
@@ -28,8 +28,8 @@ from tests.flows.watch import alive, gone, guardians_of, soon, wait_for
 HOLD = """\
 import os, subprocess, sys, time
 from pathlib import Path
-from flows import processes
-from flows.guard.lock import held
+from flows.local import processes
+from flows.local.lock import held
 with held(Path.cwd()) as hold:
     hold.name_flow_run("run-1")
     mark = {**os.environ, processes.MARK: processes.new_mark(Path.cwd())}
@@ -70,7 +70,7 @@ def test_a_run_whose_server_has_ended_is_left_to_the_next_run(
 ) -> None:
     """Prefect's log worker writes its last error without a newline; the message of the run has a line of its own."""
     causes = list[str]()
-    monkeypatch.setattr("flows.guard.guardian.write", lambda _, run: causes.append(run["cause"].partition(":")[0]))
+    monkeypatch.setattr("flows.local.guardian.write", lambda _, run: causes.append(run["cause"].partition(":")[0]))
     with pytest.raises(DataError, match=r"the Prefect server has ended .*run again"), held(tmp_path) as hold:
         hold.name_flow_run("run-1", "http://127.0.0.1:9/api")
         with server_needed("http://127.0.0.1:9/api", hold):

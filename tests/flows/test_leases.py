@@ -16,8 +16,8 @@ import pytest
 
 from evidence.dvc.history import Locked
 from evidence.record.signing import KEY_FILE
-from flows import processes, storage
-from flows.dvc import Dvc
+from flows.local import processes, storage
+from flows.local.dvc import Dvc
 from flows.team.pools import lease as lease_module
 from flows.team.pools.lease import SILENT, Lease, Terms, standings
 from flows.team.pools.leases import Leases
@@ -57,8 +57,8 @@ import time
 from pathlib import Path
 from flows.team.pools import lease
 from extras import unfinished
-from flows import storage
-from flows.dvc import Dvc
+from flows.local import storage
+from flows.local.dvc import Dvc
 from flows.team.pools import leases
 from flows.team.pools.table import Needs
 from flows.team.view import state

@@ -27,7 +27,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Crashed, Failed
 
 from flows import server
-from flows.dvc import Cancelled
+from flows.local.dvc import Cancelled
 from flows.reproduce import StagesFailed, reproduce
 from flows.team.deployment.audit import AuditFailed
 from flows.team.deployment.records import connected

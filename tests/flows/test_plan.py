@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flows.graph import Planned, load_graph, missing_data, out_of_date, planned
+from flows.local.graph import Planned, load_graph, missing_data, out_of_date, planned
 from tests.flows.conftest import PIPELINE
 
 

@@ -24,9 +24,9 @@ from evidence.record.statement import PAYLOAD_TYPE, statement_of
 from evidence.remote import made as handing
 from evidence.remote.made import Made, Order, hand_back, receive
 from evidence.verbs.check import check
-from flows import storage
-from flows.dvc import Dvc
-from flows.graph import load_graph
+from flows.local import storage
+from flows.local.dvc import Dvc
+from flows.local.graph import load_graph
 from flows.team.pools.away import Away
 from flows.team.pools.code import committed
 from flows.team.pools.inputs import needed, place

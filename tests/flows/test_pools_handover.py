@@ -20,10 +20,10 @@ from evidence.dvc.history import next_run
 from evidence.dvc.lock import drop
 from evidence.dvc.stores import object_file
 from evidence.remote.made import Order, compare, hand_back, receive
-from flows import storage
-from flows.dvc import Cancelled as Ended
-from flows.dvc import Dvc
-from flows.graph import load_graph
+from flows.local import storage
+from flows.local.dvc import Cancelled as Ended
+from flows.local.dvc import Dvc
+from flows.local.graph import load_graph
 from flows.places import WorkerLost
 from flows.team.pools.away import Away, _new_lines
 from flows.team.pools.code import changed_params, committed

@@ -11,7 +11,7 @@ from prefect import Task
 from prefect.client.schemas.objects import TaskRun
 from prefect.states import Failed
 
-from flows.dvc import DvcError
+from flows.local.dvc import DvcError
 from flows.places import Retries, WorkerLost, class_of
 from flows.tasks import with_retries
 from flows.team.pools.table import FILE, Needs, needs, slots

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from flows import processes
+from flows.local import processes
 from tests.flows.watch import alive, wait_for
 
 STUBBORN = """\

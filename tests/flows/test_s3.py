@@ -23,7 +23,7 @@ import pytest
 
 from evidence.remote.publication import commit_manifest, creates_exclusively
 from flows import server
-from flows.storage import REMOTE
+from flows.local.storage import REMOTE
 from ground.remote import ENDPOINT, open_store
 from tests.flows.conftest import ROOT, Project
 from tests.support.s3 import s3_server

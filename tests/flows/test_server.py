@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows import processes, server, start
-from flows.guard.lock import LOCK
+from flows import server, start
+from flows.local import processes
+from flows.local.lock import LOCK
 from ground.io import DataError, TransientError
 from tests.flows.conftest import ROOT, Project
 from tests.support import warm
@@ -201,7 +202,7 @@ def test_a_server_that_did_not_start_is_ended(
         return False
 
     sleeper = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    monkeypatch.setattr("flows.processes.start", lambda *_: sleeper)
+    monkeypatch.setattr("flows.local.processes.start", lambda *_: sleeper)
     monkeypatch.setattr(server, "_is_ready", ready)
     monkeypatch.setattr(server, "_READY_S", 0.0)
     with pytest.raises(cause):

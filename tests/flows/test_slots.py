@@ -18,7 +18,7 @@ import pytest
 from prefect.client.schemas.actions import WorkPoolCreate
 
 from flows import server
-from flows.dvc import Cancelled
+from flows.local.dvc import Cancelled
 from flows.team.deployment.records import connected
 from flows.team.pools.slots import LEASE_S, ORDER, ensure, prioritise, slots_held
 from tests.flows.conftest import ROOT

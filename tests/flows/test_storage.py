@@ -14,9 +14,9 @@ from evidence.dvc.history import read_lock
 from evidence.dvc.lock import entries, replace_entries
 from evidence.dvc.stores import remote_of
 from evidence.record.signing import KEY_FILE
-from flows import storage
-from flows.storage import preflight
-from flows.transfer import prepare
+from flows.local import storage
+from flows.local.storage import preflight
+from flows.local.transfer import prepare
 from ground.io import DataError
 from ground.remote import ENDPOINT, Store, open_store
 from tests.flows.test_branch import git

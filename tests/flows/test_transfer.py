@@ -12,9 +12,9 @@ import pytest
 
 from evidence.dvc.lock import LOCK
 from evidence.remote.published import SENT, remember
-from flows.dvc import Cancelled, Dvc, DvcError
-from flows.storage import REMOTE, configure, describe, preflight
-from flows.transfer import FOLDER, prepare
+from flows.local.dvc import Cancelled, Dvc, DvcError
+from flows.local.storage import REMOTE, configure, describe, preflight
+from flows.local.transfer import FOLDER, prepare
 from ground.io import DataError, TransientError, write_text
 from ground.remote import ENDPOINT
 from tests.flows.conftest import Project
@@ -158,7 +158,7 @@ def test_a_store_that_is_away_is_waited_for_and_named(finished: Project, monkeyp
     with pytest.raises(DvcError, match="Could not connect to the endpoint") as caught:
         Dvc(finished.root).push("total")
     assert caught.value.transient
-    monkeypatch.setattr("flows.storage._PATIENCE_S", 0.1)
+    monkeypatch.setattr("flows.local.storage._PATIENCE_S", 0.1)
     with pytest.raises(TransientError, match="no answer from the store"):
         preflight(finished.root, "s3://bucket")
 

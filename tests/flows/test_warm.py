@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from flows.dvc import Dvc, DvcError
-from flows.forks import modify_lock
-from flows.processes import Warm
+from flows.local.dvc import Dvc, DvcError
+from flows.local.forks import modify_lock
+from flows.local.processes import Warm
 from tests.flows.conftest import Project
 from tests.flows.watch import alive, gone, soon, wait_for, working_in
 
@@ -131,7 +131,7 @@ def test_an_environment_that_is_too_large_for_a_request(project: Project) -> Non
 
 def test_it_ends_with_the_process_that_started_it(project: Project) -> None:
     code = (
-        "import pathlib, time\nfrom flows.dvc import Dvc\ndvc = Dvc(pathlib.Path.cwd(), warm=True)\n"
+        "import pathlib, time\nfrom flows.local.dvc import Dvc\ndvc = Dvc(pathlib.Path.cwd(), warm=True)\n"
         "dvc.reproduce('numbers')\n"
         "pathlib.Path('pid.txt').write_text(f'{dvc._warm._process.pid}\\n')\ntime.sleep(600)\n"
     )

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from flows import processes
+from flows.local import processes
 
 
 def soon(condition: Callable[[], object], seconds: float = 30.0) -> bool:
@@ -37,9 +37,9 @@ def gone(pid: int, seconds: float = 30.0) -> bool:
 
 
 def guardians_of(pid: int) -> list[int]:
-    """The guardians (flows/guard) of a process."""
+    """The guardians (flows/local) of a process."""
     running = (int(path.name) for path in Path("/proc").glob("[0-9]*"))
-    return [number for number in running if f"guard.guardian {pid}." in processes.command_of(number)]
+    return [number for number in running if f"local.guardian {pid}." in processes.command_of(number)]
 
 
 def working_in(root: Path) -> set[int]:

@@ -22,7 +22,7 @@ FOLDERS = (
     "tests/campaigns/rehearsal",
 )
 STARTED_BY_CODE = {
-    "flows.guard.guardian",
+    "flows.local.guardian",
     "pathfinder.engines.workers",
     "tests.campaigns.faults.shim.server",
     "tests.campaigns.rehearsal.vllm_parent",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.graph import load_graph
+from flows.local.graph import load_graph
 from ground.io import DataError
 from infra.slurm.__main__ import commands
 from infra.slurm.sizes import RUN, sizes

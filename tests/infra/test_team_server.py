@@ -22,7 +22,7 @@ import httpx
 import pytest
 import yaml
 
-from flows import processes
+from flows.local import processes
 from infra.doctor import server as doctor
 from tests.support.isolated import isolated
 

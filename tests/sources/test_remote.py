@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 from evidence.remote.publication import commit_manifest, creates_exclusively
-from flows.storage import preflight
+from flows.local.storage import preflight
 from ground.io import DataError, TransientError
 from ground.remote import ENDPOINT, Store, open_store
 from tests.support.s3 import s3_server

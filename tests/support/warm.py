@@ -50,7 +50,7 @@ LIBRARIES = (
 """Imported once; none of them may import the project."""
 _SOCKET = "TESTS_WARM_SOCKET"
 _PLAIN = re.compile(r"python -m [\w./= -]+")
-_WITHOUT_PREFECT = ("dvc", "flows.guard.guardian")
+_WITHOUT_PREFECT = ("dvc", "flows.local.guardian")
 """Programs that need neither the settings of Prefect nor the loggers that these set up."""
 _FIRST_S = 60.0
 """The server ends if nothing connects within this many seconds."""

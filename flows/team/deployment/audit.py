@@ -9,8 +9,8 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.runtime import flow_run
 
 from evidence.verbs.check import EXIT
-from flows.dvc import Dvc, DvcError
-from flows.guard.lock import held
+from flows.local.dvc import Dvc, DvcError
+from flows.local.lock import held
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output
 from ground.io import PathfinderError

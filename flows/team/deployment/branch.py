@@ -9,8 +9,8 @@ from pathlib import Path
 
 from evidence.dvc.history import read_lock
 from evidence.dvc.pipeline import leaves
-from flows.committed import summary_files
-from flows.graph import profile_of
+from flows.local.committed import summary_files
+from flows.local.graph import profile_of
 from flows.team.deployment import git
 from ground.io import DataError, TransientError, read_json
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from flows import server
-from flows.storage import DEFAULT, REMOTE
+from flows.local.storage import DEFAULT, REMOTE
 from ground.io import DataError, sha256_of
 from ground.remote import ENDPOINT
 from ground.settings import read_yaml

@@ -26,8 +26,8 @@ from pydantic import Field
 from evidence.dvc.stores import object_key
 from extras.unfinished import HOME as UNFINISHED
 from extras.unfinished import STATE
-from flows import storage
-from flows.guard.lock import held
+from flows.local import storage
+from flows.local.lock import held
 from flows.team.deployment import kept
 from flows.team.deployment.branch import origin_of
 from flows.team.deployment.mirror import Mirror

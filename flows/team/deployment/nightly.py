@@ -24,12 +24,12 @@ from pydantic import Field
 
 from evidence.dvc.history import MAIN_LOCK
 from evidence.dvc.pipeline import value_at
-from flows import storage
-from flows.committed import summary_files
-from flows.dvc import Dvc, DvcError
-from flows.guard.lock import held
+from flows.local import storage
+from flows.local.committed import summary_files
+from flows.local.dvc import Dvc, DvcError
+from flows.local.lock import held
+from flows.local.storage import DEFAULT, REMOTE, absolute
 from flows.parameters import Jobs, Override, Profile, Targets
-from flows.storage import DEFAULT, REMOTE, absolute
 from flows.team.deployment.branch import SHORT, Clone, origin_of, summary_lines
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output

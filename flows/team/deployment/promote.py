@@ -21,9 +21,9 @@ from pydantic import Field
 from evidence.dvc.history import MAIN_LOCK, Locked, stages_in
 from evidence.dvc.pipeline import value_at
 from evidence.dvc.stores import FOLDER, object_key
-from flows import storage
-from flows.committed import summary_files
-from flows.guard.lock import held
+from flows.local import storage
+from flows.local.committed import summary_files
+from flows.local.lock import held
 from flows.team.deployment.branch import origin_of
 from flows.team.deployment.mirror import Mirror
 from flows.team.notices.hooks import tell

@@ -17,7 +17,7 @@ from prefect.client.schemas.sorting import LogSort
 from prefect.events import emit_event
 from prefect.logging.handlers import APILogWorker
 
-from flows.dvc import Cancelled
+from flows.local.dvc import Cancelled
 from flows.team.notices.notice import EVENT, MOST_LINES, labels, notice, tags
 
 _FLUSH_S = 3.0

@@ -1,4 +1,4 @@
-"""The report of a run that could not report its own end, by its guardian (flows/guard/guardian.py).
+"""The report of a run that could not report its own end, by its guardian (flows/local/guardian.py).
 
 It uses the server's HTTP interface: on a machine with a load of 16 on two cores, the import of Prefect took 15 s.
 """

@@ -32,9 +32,9 @@ from prefect.states import Cancelling, Crashed, Pending
 from evidence.dvc.history import next_run
 from evidence.dvc.lock import drop, drop_absent, dvc_lock
 from evidence.remote.made import Order, compare, receive
-from flows import storage
-from flows.dvc import Cancelled, Dvc, DvcError, OnLine, State
-from flows.graph import Graph
+from flows.local import storage
+from flows.local.dvc import Cancelled, Dvc, DvcError, OnLine, State
+from flows.local.graph import Graph
 from flows.places import Places, Retries, WorkerLost
 from flows.team.notices.automations import GONE, LOST
 from flows.team.pools.code import changed_params, committed

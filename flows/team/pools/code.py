@@ -8,7 +8,7 @@ from pathlib import Path
 from evidence.audit.findings import listed
 from evidence.dvc.pipeline import MAIN
 from evidence.record.environment import changed_files, git
-from flows.graph import Graph, meet
+from flows.local.graph import Graph, meet
 from flows.team.deployment.git import tried
 from flows.team.pools.table import FILE
 from ground.io import DataError

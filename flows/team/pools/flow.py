@@ -11,7 +11,7 @@ from prefect.logging.handlers import APILogHandler
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 
-from flows import storage
+from flows.local import storage
 from flows.places import class_of
 from flows.team.notices.hooks import tell
 from flows.team.pools.stage import compute

@@ -11,8 +11,8 @@ from evidence.dvc.lock import entries, replace_entries
 from evidence.dvc.pipeline import read_pipeline
 from evidence.dvc.stores import cache_of, object_file
 from evidence.remote.guard import fetch_outs, fetch_pointer
-from flows.dvc import Dvc
-from flows.graph import Graph, meet
+from flows.local.dvc import Dvc
+from flows.local.graph import Graph, meet
 from flows.team.pools.order import Outs
 from ground.io import DataError, atomic_file
 

@@ -29,7 +29,7 @@ _ASKED, SILENT = "asked", "gave no sign"
 
 
 class Terms(Form):
-    """Who computes a stage in which ``place`` (flows.processes); at the end, the result or a failure's ``cause``."""
+    """Who computes a stage in which ``place`` (flows.local.processes); later the result or a failure's ``cause``."""
 
     user: str
     host: str

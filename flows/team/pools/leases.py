@@ -22,10 +22,10 @@ from evidence.remote.made import Made, Order, State, hand_back, receive
 from evidence.remote.publication import creates_exclusively
 from extras.unfinished import HOME as UNFINISHED
 from extras.unfinished import carried, kind_of
-from flows import storage
-from flows.dvc import Dvc, OnLine
+from flows.local import storage
+from flows.local.dvc import Dvc, OnLine
+from flows.local.processes import is_here, place
 from flows.places import Elsewhere
-from flows.processes import is_here, place
 from flows.team.pools.lease import GONE_S, SILENT, Lease, Terms
 from flows.team.pools.table import Needs
 from ground.io import DataError, PathfinderError, TransientError

@@ -18,7 +18,7 @@ from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.concurrency.sync import concurrency
 from prefect.exceptions import PrefectException
 
-from flows.dvc import OnLine
+from flows.local.dvc import OnLine
 
 LEASE_S = 60.0
 _LOOK_S = 5.0

@@ -31,9 +31,9 @@ from evidence.record.environment import FLOW_RUN, installed_packages
 from evidence.record.identity import LOCKS
 from evidence.record.materials import other_versions, unlocked_packages
 from evidence.record.signing import own_public_keys
-from flows import storage
-from flows.dvc import Dvc, OnLine
-from flows.guard.lock import held
+from flows.local import storage
+from flows.local.dvc import Dvc, OnLine
+from flows.local.lock import held
 from flows.places import Elsewhere, class_of
 from flows.team.deployment.branch import Clone, origin_of
 from flows.team.pools.inputs import place

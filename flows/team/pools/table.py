@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from evidence.record.identity import LOCKS
-from flows.graph import profile_of
+from flows.local.graph import profile_of
 from flows.places import Count, Retries
 from ground.io import DataError
 from ground.settings import Section, read_settings

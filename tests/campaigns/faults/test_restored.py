@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from flows.storage import REMOTE
+from flows.local.storage import REMOTE
 from tests.flows.conftest import Project, make_project  # noqa: F401
 
 pytestmark = pytest.mark.faults

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from evidence.dvc.history import MAIN_LOCK, read_stages
 from evidence.dvc.stores import object_key
-from flows import processes, server
-from flows.storage import REMOTE
+from flows import server
+from flows.local import processes
+from flows.local.storage import REMOTE
 from ground.remote import open_store
 from tests.campaigns.faults.store import FaultyStore, new_bucket
 from tests.flows.conftest import Project, project_in
@@ -185,7 +186,7 @@ def _started(words: str) -> Callable[[Project, subprocess.Popen[str]], list[int]
 
 
 def _guarded(_: Project, process: subprocess.Popen[str]) -> list[int]:
-    pattern = f"guard.guardian {process.pid}."
+    pattern = f"local.guardian {process.pid}."
     guardians = [int(path.name) for path in Path("/proc").glob("[0-9]*") if pattern in _command(path)]
     return [*guardians, process.pid] if guardians else []
 

@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from evidence.dvc.history import Locked
 from evidence.remote.made import Made
-from flows import storage
+from flows.local import storage
 from flows.places import Elsewhere
 from flows.team.pools import away, lease, leases
 from flows.team.pools.table import Needs

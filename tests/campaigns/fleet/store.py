@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from flows.storage import SIGN_S
+from flows.local.storage import SIGN_S
 from ground.io import DataError, TransientError
 from ground.remote import Listed
 from tests.campaigns.fleet.clock import Clock

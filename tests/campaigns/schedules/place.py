@@ -19,7 +19,7 @@ from pathlib import Path
 
 from evidence.record.signing import KEY_FILE
 from flows import server
-from flows.guard.lock import LOCK
+from flows.local.lock import LOCK
 from flows.team.pools.stage import CLONES
 from flows.team.pools.table import FILE
 from tests.campaigns.schedules.notices import Asked

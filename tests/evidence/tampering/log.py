@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evidence.dvc.stores import FOLDER
 from evidence.remote.published import SEEN, SENT
-from flows import storage
+from flows.local import storage
 from tests.evidence.tampering.edits import STORE, Tampering, flip, objects, replace, rewrite
 
 

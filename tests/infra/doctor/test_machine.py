@@ -12,8 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from flows import processes
-from flows.guard import lock
+from flows.local import lock, processes
 from infra.doctor import machine
 from pathfinder.planning import gpu_plan, profiles
 
@@ -65,7 +64,7 @@ def test_nothing_is_left_over_in_a_folder_without_runs(tmp_path: Path) -> None:
 
 
 def test_a_lock_of_a_killed_run_is_named_and_that_of_a_living_one_is_not(tmp_path: Path) -> None:
-    code = "import sys, time; from pathlib import Path; from flows.guard import lock\n"
+    code = "import sys, time; from pathlib import Path; from flows.local import lock\n"
     code += "with lock.held(Path(sys.argv[1])): print('held', flush=True); time.sleep(600)"
     run = subprocess.Popen([sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True)
     assert run.stdout is not None

@@ -10,7 +10,7 @@ import pytest
 
 from evidence.record.signing import KEY_FILE
 from evidence.remote.publication import commit_manifest
-from flows.storage import REMOTE, opened
+from flows.local.storage import REMOTE, opened
 from ground.io import DataError
 from ground.remote import ENDPOINT
 from infra.doctor import store

@@ -26,9 +26,9 @@ MARK = "STAGE_OWNER"
 """The variable ``<pid>.<start time>.<number>:<place>`` of owned processes; records do not keep it."""
 _MARK = re.compile(r"\d+\.\d+\.\d+:\S+ \S+ \S+")
 _numbers = itertools.count(1)
-_CODE = Path(__file__).parents[1]
+_CODE = Path(__file__).parents[2]
 ONLY_DVC = "--only-dvc"
-"""The option of ``flows.forks`` with which every stage is a process of its own."""
+"""The option of ``flows.local.forks`` with which every stage is a process of its own."""
 MOST_BYTES = 2**17
 """The longest request for a fork, which is one message. A command with a longer one becomes a new process."""
 
@@ -171,7 +171,7 @@ class Command:
 
 
 class Warm:
-    """The process of ``flows.forks`` for a folder, which ends with this process. ``start`` is thread-safe.
+    """The process of ``flows.local.forks`` for a folder, which ends with this process. ``start`` is thread-safe.
 
     If the folder ``has_other_code`` than this process, its stages are processes of their own.
 
@@ -184,7 +184,7 @@ class Warm:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         variables, words = {**environment, MARK: new_mark(root)}, [ONLY_DVC] if has_other_code else []
         with theirs:
-            self._process = start("flows.forks", words, _CODE, variables, subprocess.DEVNULL, theirs.fileno())
+            self._process = start("flows.local.forks", words, _CODE, variables, subprocess.DEVNULL, theirs.fileno())
 
     def start(self, arguments: Sequence[str], root: Path, environment: Mapping[str, str]) -> Command:
         """Start ``dvc ARGUMENTS`` in ``root``, the leader of a process group, with both streams in ``stdout``.

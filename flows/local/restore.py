@@ -17,9 +17,9 @@ from evidence.dvc.stores import object_file, read_listing
 from evidence.record.environment import git
 from evidence.remote.guard import Guard
 from evidence.remote.published import Entry
-from flows import storage
-from flows.dvc import Dvc, require_project
-from flows.graph import meet, missing_data
+from flows.local import storage
+from flows.local.dvc import Dvc, require_project
+from flows.local.graph import meet, missing_data
 from ground.hashing import digest_path
 from ground.io import DataError, atomic_file, write_bytes
 

@@ -14,7 +14,7 @@ from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import State
 from prefect.states import Crashed
 
-from flows.guard.lock import Hold, Holder
+from flows.local.lock import Hold, Holder
 from ground.io import DataError, PathfinderError
 
 SETTLE_S = 20.0

@@ -4,7 +4,7 @@ A stage gets its own arguments, environment and folder, and imports the project'
 stages.NAME`` without the seconds that the imports of packages take. DVC does what it always does before and after a
 stage, but it parses and formats only that stage's entry of dvc.lock instead of the whole file. The bytes are the same.
 
-Run     python -m flows.forks     (``processes.Warm`` does, with a socket as the standard input)
+Run     python -m flows.local.forks     (``processes.Warm`` does, with a socket as the standard input)
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 from evidence.dvc.history import MAIN_LOCK
 from evidence.dvc.lock import blocks_of, replace_blocks
 from evidence.record import identity
-from flows.processes import MARK, MOST_BYTES, ONLY_DVC
+from flows.local.processes import MARK, MOST_BYTES, ONLY_DVC
 from ground.io import DataError, write_text
 from ground.remote import kind_of
 from pathfinder.core.kernels import pin_kernels
@@ -47,7 +47,7 @@ _PLAIN = re.compile(r"python -m stages\.(\w+)((?: [\w.@-]+)*)")
 _SHELLS = {"sh", "bash", "dash", "zsh"}
 _OF_COMMAND = {MARK, "DVC_ROOT", "DVC_STAGE"}
 """The variables in which the commands of one run may differ. Libraries read all others when they are imported."""
-_OWN = {path.parent.name for path in Path(__file__).parents[1].glob("*/__init__.py")}
+_OWN = {path.parent.name for path in Path(__file__).parents[2].glob("*/__init__.py")}
 _IDENTITY = identity.__name__.replace(".", "/") + ".py"
 _CARD = Path("/proc/driver/nvidia")
 _inherited, _added = dict(os.environ), dict[str, str]()
@@ -84,7 +84,7 @@ def _prepare(stage: str, root: Path) -> None:
 
 def _prepare_push() -> None:
     """While a stage runs, import what ``dvc push`` needs to send its outs to a store."""
-    from flows.storage import REMOTE
+    from flows.local.storage import REMOTE
 
     if kind_of(os.environ.get(REMOTE, "")):
         with contextlib.suppress(ImportError):  # the push says so

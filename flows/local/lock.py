@@ -18,8 +18,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
-from flows import processes
-from flows.guard import guardian
+from flows.local import guardian, processes
 from ground.io import DataError
 
 LOCK = Path(".pathfinder/run.lock")

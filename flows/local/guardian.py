@@ -5,7 +5,7 @@ holds: when the run has ended in whatever way, the pipe closes, and the guardian
 run's mark. After an orderly end there is none. Each line in the pipe is a JSON value with the run's flow run, or an
 empty one at an orderly end. If the last line names a flow run, the guardian reports its end.
 
-Run     python -m flows.guard.guardian MARK
+Run     python -m flows.local.guardian MARK
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flows import hooks, processes
+from flows.local import processes
+from flows.local.hooks import hooks
 
 
 def start() -> subprocess.Popen[bytes]:
     """Start a guardian of this process in its own session; close its standard input and wait for it at the end."""
     return subprocess.Popen(
-        [sys.executable, "-m", "flows.guard.guardian", processes.owner_prefix()],
+        [sys.executable, "-m", "flows.local.guardian", processes.owner_prefix()],
         stdin=subprocess.PIPE,
         bufsize=0,
         stdout=subprocess.DEVNULL,
@@ -36,7 +37,7 @@ def start() -> subprocess.Popen[bytes]:
 
 
 def write(guardian: subprocess.Popen[bytes], run: Mapping[str, Any]) -> None:
-    """Tell a guardian its run, as the arguments of ``report_killed`` (flows/__init__.py), unless it ended in order."""
+    """Tell a guardian its run, as the arguments of ``report_killed`` (flows.local.hooks), unless it ended in order."""
     if guardian.stdin is not None:
         with contextlib.suppress(BrokenPipeError):  # someone killed the guardian
             guardian.stdin.write(f"{json.dumps(run)}\n".encode())

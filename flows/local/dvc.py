@@ -1,4 +1,4 @@
-"""DVC as a subprocess. This is the only module that starts it (``flows.forks`` runs it in forks).
+"""DVC as a subprocess. This is the only module that starts it (``flows.local.forks`` runs it in forks).
 
 DVC does not forward SIGTERM, so a stage would outlive its ``dvc``. Ending the whole process group ends the stage too.
 """
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from evidence.remote.guard import fetch_pointer
-from flows import processes
-from flows.transfer import prepare
+from flows.local import processes
+from flows.local.transfer import prepare
 from ground.io import DataError, PathfinderError, TransientError
 from ground.text import printable, remedy_in
 
