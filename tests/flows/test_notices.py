@@ -358,6 +358,25 @@ def test_a_killed_run_is_told_by_its_worker_or_its_guardian(
         assert (len(looks) > 2) is is_deployed, "only a deployed run has a worker to wait for"
 
 
+def test_a_stage_that_is_to_be_tried_again_is_named_when_its_run_is_killed(tmp_path: Path) -> None:
+    stages = {"label": "AwaitingRetry", "filter": "Completed", "validate": "Pending", "train": "Running"}
+    told = list[dict[str, Any]]()
+
+    class Server(JSONHandler):
+        def do_GET(self) -> None:
+            self.send(200, {"name": "all stages", "state_type": "RUNNING", "deployment_id": None, "tags": []})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            told.extend(body if self.path == "/events" else ())
+            asked = body["task_runs"]["state"]["name"]["any_"] if self.path == "/task_runs/filter" else ()
+            self.send(200, [{"name": name} for name, state in stages.items() if state in asked])
+
+    with serving(Server) as address:
+        report_killed(str(tmp_path), str(uuid4()), address, "its process was killed: PID 1", {})
+    assert told[0]["payload"]["subject"] == "label, train was killed in all stages"
+
+
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "PREFECT_API_SSL_CERT_FILE"])
 def test_a_killed_run_is_reported_to_a_server_of_a_private_authority(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str

@@ -21,6 +21,8 @@ from flows.team.notices.notice import EVENT, MOST_LINES, killed_notice, labels, 
 
 _LOOK_S, _WORKER_S = 1.0, 20.0  # a worker calls the flow's hook itself; on a busy machine it needs seconds for that
 _ENDING = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED", "CANCELLING")
+_BEGUN = ("Running", "Retrying", "AwaitingRetry")
+"""Prefect's names of a task's states between its start and its end."""
 
 
 def report_killed(root: str, flow_run_id: str, api: str, cause: str, headers: Mapping[str, str]) -> None:
@@ -38,8 +40,8 @@ def report_killed(root: str, flow_run_id: str, api: str, cause: str, headers: Ma
         crash = {"type": "CRASHED", "name": "Crashed", "message": cause}
         _answer(http.post(f"/flow_runs/{flow_run_id}/set_state", json={"state": crash, "force": True}))
         this = {"flow_runs": {"id": {"any_": [flow_run_id]}}}
-        running = {"task_runs": {"state": {"type": {"any_": ["RUNNING"]}}}}
-        stages = sorted(task["name"] for task in _answer(http.post("/task_runs/filter", json=this | running)))
+        begun = {"task_runs": {"state": {"name": {"any_": _BEGUN}}}}
+        stages = sorted(task["name"] for task in _answer(http.post("/task_runs/filter", json=this | begun)))
         last = {"logs": {"flow_run_id": {"any_": [flow_run_id]}}, "limit": MOST_LINES, "sort": "TIMESTAMP_DESC"}
         logs = _answer(http.post("/logs/filter", json=last))
         lines = [line for log in reversed(logs) for line in log["message"].splitlines()]
