@@ -22,6 +22,7 @@ def judged(folder: Path, *messages: dict[str, Any], outage: float = 0.0, **run: 
     log = folder / "log"
     log.write_text(run.pop("said", SAID))
     state, since, code = run.pop("state", "FAILED"), run.pop("since", 111.0), run.pop("code", 1)
+    at_work = (104.0, run.pop("last", math.inf))
     process: Any = SimpleNamespace(pid=7, returncode=code)
     asked = Asked(0, "ann", "work", process, log, alive=110.0, ended=111.0, **run)
     sent = [
@@ -32,12 +33,14 @@ def judged(folder: Path, *messages: dict[str, Any], outage: float = 0.0, **run: 
         for each in map(dict, messages)
     ]
     outages = [(outage, outage + 10)] if outage else []
-    return judge([(asked, Known("r", "all", state, since, (104.0, math.inf)))], sent, outages)
+    return judge([(asked, Known("r", "all", state, since, at_work))], sent, outages)
 
 
 def test_a_true_message_is_neither_false_nor_missing(tmp_path: Path) -> None:
     assert judged(tmp_path, FAILED) == Told(1, slowest_s=2.0)
     assert judged(tmp_path, KILLED, state="CRASHED", **KILL) == Told(1, slowest_s=3.0)
+    published = KILLED | {"stage": "publish", "subject": "publish was killed in all"}
+    assert judged(tmp_path, published, state="CRASHED", last=108.0, **KILL) == Told(1, slowest_s=3.0)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +54,7 @@ def test_a_true_message_is_neither_false_nor_missing(tmp_path: Path) -> None:
         ({}, FAILED | {"cause": "work: no sign of life"}, "wrong cause, the run printed no such line"),
         ({}, KILLED, "wrong subject, it failed"),
         (KILL, KILLED | {"stage": "", "subject": "all was killed"}, "wrong stage, expected 'work'"),
+        (KILL, KILLED | {"stage": "publish", "subject": "publish was killed in all"}, "wrong stage, expected 'work'"),
         (KILL, KILLED | {"cause": "its process was killed: PID 8, since"}, "wrong cause"),
     ],
 )
