@@ -163,7 +163,7 @@ def _faults(asked: Asked, run: Known, end: str, message: Mapping[str, Any]) -> I
         first, last = run.at_work
         expected = {asked.stage} if first < asked.struck < last + _STORED_S else set()
         expected |= {""} if not first + _STORED_S < asked.struck < last else set()
-        expected |= {"publish"} if asked.struck > last else set()  # the task after the stages
+        expected |= {"publish", f"push {asked.stage}"} if asked.struck > last else set()  # tasks after the stage
     if lost := end == "failed" and cause.startswith(f"the Prefect server ended: PID {asked.process.pid}, since "):
         expected |= {asked.stage}  # its guardian reported it, by the stages that were at work
     if stage not in expected:
