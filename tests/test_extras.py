@@ -20,7 +20,7 @@ from tests.prm.test_scoring import save_prm
 ROOT = Path(__file__).resolve().parent.parent
 RUN = "import sys; from pathfinder.cli import main; main()"
 AUDIT = "from ground.text import *\nwith errors_without_traceback(): import extras.records.trace"
-FLOWS = AUDIT.replace("extras.records.trace", "flows.local.committed")
+FLOWS = AUDIT.replace("extras.records.trace", "flows.endings")
 CORE, OWN = "requirements-score.in", ("bench", "evidence", "serve", "train")
 """The requirements of the core, and the extras that have requirements of their own; ``pipeline`` has all others."""
 DISTRIBUTIONS = {
