@@ -53,7 +53,7 @@ def tasks_of(solutions: Iterable[GivenSolution]) -> list[Task]:
     for one in solutions:
         parts = one.answer if isinstance(one.answer, list) else [one.answer]
         if not parts or not all(map(is_answer, parts)):
-            found = "no right answer beside the solution" if one.answer is None else f"answer is {one.answer!r:.80}"
+            found = "the solution has no right answer" if one.answer is None else f"answer is {one.answer!r:.80}"
             raise DataError(
                 f"{one.at}: {found}; give one, or name the fields with --columns problem=…,solution=…,answer=… (the "
                 "field answer of a file without solutions is read as one)"

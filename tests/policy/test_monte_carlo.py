@@ -112,7 +112,7 @@ def test_tokens_of_labels_and_turns_move_nothing(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("solutions", "message"),
     [
-        ([given("a", answer=None)], r"f: row 1: no right answer beside the solution; .*answer=… \(the field"),
+        ([given("a", answer=None)], r"f: row 1: the solution has no right answer; .*answer=… \(the field"),
         ([given("a", answer=[])], "answer is .*; give one"),
         ([given()], "f: row 1: a solution without steps, or an empty step; remove it"),
         ([given("a", " ")], "without steps, or an empty step"),

@@ -39,7 +39,7 @@ _LONGEST = 200
 class Leases:
     """The leases of the stages that ``dvc`` runs in a flow run, or in no ``run``; thread-safe.
 
-    Unless it ``stays``, ``held`` raises ``Elsewhere`` if another run goes on computing a stage.
+    If another run keeps computing a stage, ``held`` waits for it or, unless it ``stays``, raises ``Elsewhere``.
     """
 
     def __init__(self, dvc: Dvc, run: str = "", stays: bool = True) -> None:

@@ -25,8 +25,8 @@ from tests.campaigns.fleet.store import Store
 
 LATENCY_S = 0.1
 """https://docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html says 100 to 200 ms."""
-START_S, SEND_S = 5.0, 3.0
-"""The seconds of a stage besides its work, 7.7 together (operations.md)."""
+START_S, SEND_S = 2.1, 1.3
+"""The seconds of a stage besides its work, 3.4 together (operations.md)."""
 DATA = Counter(PUT=8, GET=9)
 """Requests of a stage besides its leases, half of them by each side (tests/campaigns/schedules/cost.py)."""
 QUERY_S = 10.0

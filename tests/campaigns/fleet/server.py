@@ -26,6 +26,7 @@ import httpx
 
 from flows import server
 from tests.support.prefect_cli import prefect_commands
+from tests.support.slurm import free_ports
 
 _SERVER = """\
 import collections, json, sys
@@ -52,14 +53,15 @@ def stage(seconds: float = 2.0) -> None:
         get_run_logger().info("line %d", number)
     time.sleep(seconds)
 """
-_RUNS, _PORT = 12, 4391
+_RUNS = 12
 
 
 def main() -> None:
     """Run the command line."""
     seconds = float(sys.argv[1]) if sys.argv[1:] else 10.0
     with tempfile.TemporaryDirectory(prefix="server-") as home, httpx.Client(timeout=60) as client:
-        root, url = Path(home), f"http://127.0.0.1:{_PORT}/api"
+        root, (port,) = Path(home), free_ports(1)
+        url = f"http://127.0.0.1:{port}/api"
         (root / "flow.py").write_text(_FLOW)
         environment = {**os.environ, **server.environment(root, url), "PYTHONPATH": os.getcwd()}
         server.home(root).mkdir(parents=True)
@@ -67,7 +69,7 @@ def main() -> None:
         def start(*words: str) -> subprocess.Popen[bytes]:
             return subprocess.Popen([sys.executable, *words], cwd=root, env=environment, stdout=subprocess.DEVNULL)
 
-        processes = [start("-c", _SERVER, str(_PORT))]
+        processes = [start("-c", _SERVER, str(port))]
         try:
             _until(lambda: client.get(f"{url}/health").status_code == 200)
             deploy = ("--no-prompt", "deploy", "flow.py:stage", "-n", "cpu", "-p", "cpu", "--tag", "pathfinder")
