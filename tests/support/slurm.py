@@ -6,15 +6,15 @@ import os
 import platform
 import re
 import shutil
-import socket
 import subprocess
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.flows.watch import soon
+from tests.support.servers import free_ports
 
 NODES = ("one", "two")
 needs_slurm = pytest.mark.skipif(
@@ -83,12 +83,3 @@ def jobs() -> dict[str, tuple[str, str]]:
         r"^JobId=.*? JobName=(\S+).*? JobState=(\S+).*? NodeList=(\S+)", said("scontrol", "-o", "show", "job"), re.M
     )
     return {name: (state, node) for name, state, node in found}
-
-
-def free_ports(count: int) -> Sequence[int]:
-    """Ports of this machine on which nothing listens."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]

@@ -16,7 +16,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 
 from tests.flows.watch import soon
-from tests.support.slurm import free_ports
+from tests.support.servers import free_ports
 
 _SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}{os.pathsep}/usr/sbin")
 needs_ssh = pytest.mark.skipif(

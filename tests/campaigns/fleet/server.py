@@ -26,7 +26,7 @@ import httpx
 
 from flows import server
 from tests.support.prefect_cli import prefect_commands
-from tests.support.slurm import free_ports
+from tests.support.servers import free_ports
 
 _SERVER = """\
 import collections, json, sys
