@@ -147,7 +147,7 @@ world: $(STAMP)  ## rebuild the shipped world from its seed (LEVEL=replica-small
 	nice dvc repro infra/pretraining/dvc.yaml:corpus@$(LEVEL) infra/pretraining/dvc.yaml:measure@$(LEVEL) \
 	  $(if $(filter quickstart,$(LEVEL)),infra/pretraining/dvc.yaml:ship)
 
-experiment: $(STAMP)  ## run a block of docs/experiment.md (BLOCK=tuned or curves); hours, resumable
+experiment: $(STAMP)  ## run a block of docs/experiment.md (BLOCK=tuned, curves, little-noise, …); hours, resumable
 	@trap 'rm -f infra/experiment/.dvcignore' EXIT; echo '!dvc.yaml' > infra/experiment/.dvcignore; \
 	nice dvc repro infra/experiment/dvc.yaml:cells@$(BLOCK)
 

@@ -67,14 +67,14 @@ def run(
 @app.command("cell")
 def again(name: Annotated[str, typer.Argument(metavar="BLOCK/CELL")]) -> None:
     """Measure a stored cell, such as tuned/a2-full-500-s201, again and print what differs."""
-    from extras.experiment.running import laboratory, path_of
+    from extras.experiment.running import figures_of, path_of
 
     block, _, rest = name.rpartition("/")
     cell = Cell.parse(rest)
     path = path_of(block, cell)
     if not path.exists():
         raise DataError(f"{path} does not exist; name a finished cell as BLOCK/CELL")
-    stored, found = read_json(path), laboratory().measure(block, cell)
+    stored, found = read_json(path), figures_of(block, cell)
     differing = [key for key in ("identity", "processbench", "prmbench") if stored[key] != found[key]]
     for reading, figures in found["processbench"].items():
         before = stored["processbench"][reading]["f1"]

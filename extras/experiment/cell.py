@@ -26,10 +26,10 @@ from extras.experiment.figures import (
     with_idle_errors,
 )
 from extras.experiment.material import MATERIAL
-from extras.experiment.noise import Flips, flipped
+from extras.experiment.noise import Flips, corrected, flipped
 from extras.experiment.plan import Cell, Plan
 from extras.experiment.rows import Exam
-from ground.io import DataError, digest_of, read_parquet, sha256_file
+from ground.io import digest_of, read_parquet, sha256_file
 from pathfinder.benchmarks.readers import PRMBenchItem, read_prmbench
 from pathfinder.core.labels import HUMAN
 from pathfinder.core.mixes import take
@@ -100,34 +100,41 @@ class Laboratory:
 
     def identity(self, block: str, cell: Cell) -> str:
         """Digest of everything that decides a cell's figures, without the code."""
+        noise = self.plan.block(block)
+        labels = [*noise.flips, noise.correction] if any(noise.flips) else []
+        return digest_of([cell.name, *self._inputs(block, cell), *labels])
+
+    def noise_path(self, block: str, cell: Cell) -> Path:
+        """Where the estimated shares of a block's wrong labels are stored."""
+        inputs = [cell.variant, cell.size, *self._inputs(block, cell), *self.plan.block(block).flips]
+        return self.material.parent / "noise" / f"{digest_of(inputs)}.json"
+
+    def _inputs(self, block: str, cell: Cell) -> list[Any]:
         settings = self.settings(block, replace(cell, seed=1)).model_dump(
             exclude={"save_every", "checkpoint_gib", "launch"}
         )
         base = sha256_file(self.bases / cell.base / "model.safetensors")
-        noise = self.plan.block(block)
-        labels = [*noise.flips, noise.correction] if any(noise.flips) else []
-        return digest_of([cell.name, settings, self.plan.seed, base, self._material, *labels])
+        return [settings, self.plan.seed, base, self._material]
 
     @cached_property
     def _material(self) -> list[str]:
         return [sha256_file(path) for path in sorted(self.material.rglob("*.*"))]
 
-    def measure(self, block: str, cell: Cell) -> dict[str, Any]:
+    def measure(self, block: str, cell: Cell, noise: Mapping[str, Flips]) -> dict[str, Any]:
         """Train the cell's model and measure it; the figures, with the machine that made them.
 
-        Raises ``DataError`` if the block has wrong labels, whose shares only a stack estimates.
+        ``noise`` has the shares of wrong labels by the names of ``Block.correction``.
         """
-        if any(self.plan.block(block).flips):
-            raise DataError(f"block {block} has wrong labels, whose shares only `run {block} --stack` estimates")
         started = time.process_time()
         with tempfile.TemporaryDirectory() as folder:
-            trained = self.train(block, cell, Path(folder))
+            trained = self.train(block, cell, Path(folder), noise.get(self.plan.block(block).correction))
             after_training = time.process_time()
             scorer = Scorer(open_model(trained), dtype="float32", token_budget=_TOKENS, where="cpu")
             scores = [scorer.score(solutions) for solutions in self.solutions]
         evaluated = time.process_time() - after_training
         seconds = {"train": round(after_training - started, 1), "evaluate": round(evaluated, 1)}
-        return self.figures(block, cell, scores, {"seconds": seconds}, torch.backends.cpu.get_cpu_capability())
+        notes = {"seconds": seconds} | ({"noise": noise} if noise else {})
+        return self.figures(block, cell, scores, notes, torch.backends.cpu.get_cpu_capability())
 
     def figures(
         self, block: str, cell: Cell, scores: Sequence[list[list[StepScore]]], notes: Mapping[str, Any], processor: str
@@ -185,13 +192,19 @@ class Laboratory:
         rate = self.plan.block(block).rates.get(cell.variant, train.learning_rate)
         return train.model_copy(update={"seed": train.seed + cell.seed - 1, "learning_rate": rate})
 
-    def train(self, block: str, cell: Cell, folder: Path) -> Path:
-        """Train the model of a cell and save it in ``folder``; the path of the model."""
+    def train(self, block: str, cell: Cell, folder: Path, flips: Flips | None = None) -> Path:
+        """Train the model of a cell and save it in ``folder``; the path of the model.
+
+        With ``flips`` the loss expects labels that are wrong at these rates.
+        """
         torch.set_num_threads(1)  # a fixed order of sums
         base, settings = self.bases / cell.base, self.settings(block, cell)
         tokenizer, prompter = tokens.load_tokenizer(base), self.prompter(cell)
         examples = self.examples(block, cell)
         network, added = load_network(base, tokenizer, settings)
+        if flips:
+            head = network.get_output_embeddings()
+            head.register_forward_hook(lambda _head, _states, logits: corrected(logits, prompter.ids, flips))
         fitted = trainer.fit(network, prompter, examples, settings, folder / "progress")
         learnt = Learnt(parse_run(cell.variant), {"model": sha256_file(base / "model.safetensors")}, "", 1.0, 0)
         sources = {HUMAN: sum(example.records for example in examples)}

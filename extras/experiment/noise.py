@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ground.io import DataError
+from pathfinder.models.tokens import LabelIds
 
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -64,8 +65,11 @@ def estimated(observed: Flags, chances: Floats) -> Flips:
     return Flips(round(float(shares[0, 0]), 4), round(float(shares[1, 1]), 4))
 
 
-def corrected(logits: Tensor, good: int, bad: int, flips: Flips) -> Tensor:
-    """Log-probabilities of the observed labels ``<+>`` and ``<->`` from logits (..., vocabulary): (..., 2)."""
-    chances = logits.log_softmax(-1)[..., [good, bad]]
+def corrected(logits: Tensor, ids: LabelIds, flips: Flips) -> Tensor:
+    """The log-probabilities of what is observed, from logits of the truth: (..., vocabulary).
+
+    Only those of the labels ``<+>`` and ``<->`` differ from the log-softmax of the logits.
+    """
+    chances, labels = logits.log_softmax(-1), torch.tensor([ids.good, ids.bad], device=logits.device)
     kept = torch.tensor([[1 - flips[0], flips[0]], [flips[1], 1 - flips[1]]], device=logits.device).log()
-    return (chances[..., :, None] + kept).logsumexp(-2)
+    return chances.index_copy(-1, labels, (chances[..., labels, None] + kept).logsumexp(-2))

@@ -15,7 +15,7 @@ from typing import Any
 
 from extras.experiment.cell import Laboratory
 from extras.experiment.plan import CELLS, Cell, load_plan
-from extras.experiment.stacked import gpu_name, scored, scores_of
+from extras.experiment.stacked import gpu_name, noise_of, scored, scores_of
 from ground.io import read_json, write_json
 
 
@@ -30,9 +30,14 @@ def path_of(block: str, cell: Cell) -> Path:
     return CELLS / block / f"{cell.name}.json"
 
 
+def figures_of(block: str, cell: Cell) -> dict[str, Any]:
+    """Measure a cell in this process."""
+    return laboratory().measure(block, cell, noise_of(laboratory(), block, cell, "cpu"))
+
+
 def measure(path: Path, cell: Cell) -> Path:
     """Measure a cell in this process and write its figures."""
-    write_json(path, laboratory().measure(path.parent.name, cell))
+    write_json(path, figures_of(path.parent.name, cell))
     return path
 
 
@@ -47,6 +52,8 @@ def measured(waiting: Mapping[Path, Cell], jobs: int, stack: int) -> Iterator[Pa
         if stack:
             yield from _stacked(pool, waiting, stack)
         else:
+            for path, cell in waiting.items():
+                noise_of(laboratory(), path.parent.name, cell, "cpu")  # once for all processes
             made = [pool.submit(measure, path, cell) for path, cell in waiting.items()]
             yield from (future.result() for future in as_completed(made))
 

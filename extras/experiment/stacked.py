@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from extras.experiment.cell import Laboratory
 from extras.experiment.noise import Flags, Flips, Floats, corrected, estimated
 from extras.experiment.plan import Cell
 from extras.experiment.rows import Exam, Rows, fill, length_of, place
-from ground.io import DataError
+from ground.io import DataError, read_json, write_json
 from ground.progress import Progress
 from pathfinder.core.params import Train
 from pathfinder.core.steps import StepScore
@@ -129,7 +130,7 @@ def train(
 
     With ``flips`` the loss expects labels that are wrong at these rates.
     """
-    stack, ids = Stack(network, len(seeds)).to(device), prompter.ids
+    stack = Stack(network, len(seeds)).to(device)
     optimiser = AdamW(stack, settings.weight_decay)
     plans = [plan_of(examples, settings.model_copy(update={"seed": seed})) for seed in seeds]
     length = length_of([example.tree for example in examples])
@@ -139,11 +140,8 @@ def train(
             rows, reads, wanted, weights = _batch(chosen, length, prompter)
             logits = torch.bmm(stack(rows.to(device), reads.to(device)), stack.head().transpose(1, 2))
             wanted = wanted.to(device)
-            if flips is None:
-                chances = logits.log_softmax(-1)
-            else:
-                chances, wanted = corrected(logits, ids.good, ids.bad, flips), (wanted == ids.bad).long()
-            losses = functional.nll_loss(chances.flatten(0, 1), wanted.flatten(), reduction="none")
+            logits = corrected(logits, prompter.ids, flips) if flips else logits
+            losses = functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none")
             (losses * weights.to(device).flatten()).sum().backward()  # type: ignore[no-untyped-call]
             _clip(stack, settings.max_grad_norm)
             optimiser.step(settings.learning_rate * share_of_rate(settings, step, len(plans[0])))
@@ -215,22 +213,37 @@ def scored(
 ) -> Iterator[tuple[Cell, npt.NDArray[np.float32], Mapping[str, Any]]]:
     """Train and score cells that differ only in their seed: each with its margins, and notes on how it was made."""
     first, started = cells[0], time.monotonic()
-    prompter = bench.prompter(first)
-    network = load_decoder(open_model(bench.bases / first.base), where="cpu")
-    examples, settings = bench.examples(block, first), bench.settings(block, first)
+    prompter, network = bench.prompter(first), _base(bench, first)
     seeds = [bench.settings(block, cell).seed for cell in cells]
-    noise: dict[str, Flips] = {}
-    if any(bench.plan.block(block).flips):
-        noise["true"] = bench.records(block, first)[1]
-        noise["estimated"] = estimated(*observed(network, prompter, examples, settings, seeds[:_GUESSES], device))
+    noise = noise_of(bench, block, first, device)
     flips = noise.get(bench.plan.block(block).correction)
-    stack = train(network, prompter, examples, settings, seeds, device, flips)
+    stack = train(network, prompter, bench.examples(block, first), bench.settings(block, first), seeds, device, flips)
     trained = time.monotonic()
     found = margins(stack, bench.exam(first), prompter)
     parts = {"train": trained - started, "evaluate": time.monotonic() - trained}
     seconds = {name: round(took / len(cells), 2) for name, took in parts.items()}
     for cell, mine in zip(cells, found, strict=True):
         yield cell, mine, {"seconds": seconds} | ({"noise": noise} if noise else {})
+
+
+def _base(bench: Laboratory, cell: Cell) -> Any:
+    return load_decoder(open_model(bench.bases / cell.base), where="cpu")
+
+
+def noise_of(bench: Laboratory, block: str, cell: Cell, device: str) -> dict[str, Flips]:
+    """The shares of a block's wrong labels, ``true`` and ``estimated``; empty without wrong labels.
+
+    The estimate takes 16 trainings, so it is stored in the folder of the material.
+    """
+    if not any(bench.plan.block(block).flips):
+        return {}
+    path = bench.noise_path(block, cell)
+    if not path.exists():
+        settings, first = bench.settings(block, cell), bench.plan.block(block).seeds[0]
+        seeds = [bench.settings(block, replace(cell, seed=seed)).seed for seed in range(first, first + _GUESSES)]
+        found = observed(_base(bench, cell), bench.prompter(cell), bench.examples(block, cell), settings, seeds, device)
+        write_json(path, estimated(*found))
+    return {"true": bench.records(block, cell)[1], "estimated": Flips(*read_json(path))}
 
 
 def observed(

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 import torch
 
-from extras.experiment import stacked
+from extras.experiment import running, stacked
 from extras.experiment.cell import Laboratory
 from extras.experiment.noise import Flips, corrected, estimated, flipped
 from extras.experiment.plan import Cell
 from ground.io import DataError
 from pathfinder.core.labels import HUMAN, STEP_LABELS
 from pathfinder.core.records import TREES
+from pathfinder.models.folders import open_model
+from pathfinder.models.tokens import LabelIds
+from pathfinder.prm.scoring import Scorer
 
 
 def _records(count: int) -> pl.DataFrame:
@@ -51,31 +55,41 @@ def test_the_rates_are_estimated_without_the_truth(flips: Flips) -> None:
 
 
 def test_the_corrected_loss_is_the_likelihood_of_what_was_observed() -> None:
-    logits = torch.randn(4, 6)
-    plain = logits.log_softmax(-1)[:, [2, 5]]
-    assert torch.allclose(corrected(logits, 2, 5, Flips(0.0, 0.0)), plain)
-    good, bad = plain.exp().unbind(-1)
-    found = corrected(logits, 2, 5, Flips(0.1, 0.3)).exp()
-    assert torch.allclose(found[:, 0], 0.9 * good + 0.3 * bad)
-    assert torch.allclose(found[:, 1], 0.1 * good + 0.7 * bad)
+    logits, ids = torch.randn(4, 6), LabelIds(good=2, bad=5, mask=0)
+    plain = logits.log_softmax(-1)
+    assert torch.allclose(corrected(logits, ids, Flips(0.0, 0.0)), plain)
+    good, bad = plain[:, [2, 5]].exp().unbind(-1)
+    found = corrected(logits, ids, Flips(0.1, 0.3))
+    assert torch.allclose(found[:, 2].exp(), 0.9 * good + 0.3 * bad)
+    assert torch.allclose(found[:, 5].exp(), 0.1 * good + 0.7 * bad)
+    others = [0, 1, 3, 4]
+    assert torch.equal(found[:, others], plain[:, others])
+    assert torch.allclose(found.log_softmax(-1), found, atol=1e-6), (
+        "they are probabilities, so a loss takes them as logits"
+    )
 
 
-def test_a_stack_estimates_the_rates_and_corrects_its_loss(bench: Laboratory) -> None:
+def test_stacks_and_cores_estimate_the_rates_once_and_correct_the_same_loss(
+    bench: Laboratory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     blocks = {
         name: bench.plan.block("main").model_copy(update={"flips": [0.2, 0.3], "correction": name})
         for name in ("none", "estimated", "true")
     }
-    other, cell = (
-        replace(bench, plan=bench.plan.model_copy(update={"blocks": blocks})),
-        Cell("b1", "plain_error", 40, 1),
-    )
+    cell = Cell("b1", "plain_error", 40, 1)
+    other = replace(bench, plan=bench.plan.model_copy(update={"blocks": blocks}))
     other.__dict__["solutions"] = bench.solutions
     found = {}
     for name in blocks:
         ((_, found[name], notes),) = stacked.scored(other, name, [cell], "cpu")
         assert notes["noise"]["true"] == other.records(name, cell)[1]
         assert all(0 <= rate <= 1 for rate in notes["noise"]["estimated"])
+        monkeypatch.setattr(stacked, "observed", pytest.fail)  # the estimate is stored
+        scorer = Scorer(open_model(other.train(name, cell, tmp_path / name, notes["noise"].get(name))), where="cpu")
+        for solutions, mine in zip(other.solutions, stacked.scores_of(other, cell, found[name]), strict=True):
+            for got, want in zip(mine, scorer.score(solutions), strict=True):
+                assert [s.reward for s in got] == pytest.approx([s.reward for s in want], abs=2e-4)
     assert not np.array_equal(found["none"], found["true"])
-    for name in ("none", "true"):
-        with pytest.raises(DataError, match=f"block {name} has wrong labels, .* only `run {name} --stack` estimates"):
-            other.measure(name, cell)
+    del other.__dict__["solutions"]  # figures need the whole sets
+    monkeypatch.setattr(running, "laboratory", lambda: other)
+    assert running.figures_of("true", cell)["noise"] == notes["noise"]
