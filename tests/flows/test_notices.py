@@ -7,6 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +17,10 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from prefect.blocks.core import Block
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
-from prefect.client.schemas.objects import FlowRun
+from prefect.blocks.webhook import Webhook
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.events.actions import CallWebhook, SendNotification
 from prefect.events.schemas.automations import EventTrigger
 from prefect.server.events.schemas.automations import EventTrigger as ServerTrigger
@@ -32,7 +35,7 @@ from flows.reproduce import StagesFailed, reproduce
 from flows.team.deployment.audit import AuditFailed
 from flows.team.deployment.records import connected
 from flows.team.notices import automations, killed
-from flows.team.notices.automations import Target, target
+from flows.team.notices.automations import target
 from flows.team.notices.hooks import tell
 from flows.team.notices.killed import report_killed
 from flows.team.notices.notice import MOST_LINES, killed_notice, notice, remedy
@@ -282,10 +285,37 @@ def test_a_run_that_the_user_interrupted_is_not_told(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("is_webhook", [True, False])
+def saved(is_webhook: bool) -> Block:
+    """A block that the server has."""
+    url = "https://hooks.example.org/"
+    block = Webhook(url=url) if is_webhook else CustomWebhookNotificationBlock(name="team", url=url)
+    block._block_document_id = uuid4()
+    return block
+
+
+def test_a_refused_promotion_is_told_in_one_line_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefect's log has a traceback, and its state a sentence before the reason."""
+    reason, told = "runs/2026-01-01-x does not follow main, which is at 0a1b now; run the nightly again", list[Any]()
+    texts = (
+        f"Finished in state Failed('{reason}')",
+        f"Encountered exception:\nTraceback (most recent call last):\n  {reason}",
+    )
+    server = SimpleNamespace(read_logs=lambda *_, **__: [SimpleNamespace(message=text) for text in texts])
+    monkeypatch.setattr("flows.team.notices.hooks.get_client", lambda **_: nullcontext(server))
+    monkeypatch.setattr("flows.team.notices.hooks.emit_event", lambda *_, payload, **__: told.append(payload))
+    state: State[Any] = Failed(
+        data=PromotionRefused(reason), message=f"Flow run encountered an exception: PromotionRefused: {reason}"
+    )
+    tell(promote, FlowRun(flow_id=uuid4(), name="promote"), state)
+    (payload,) = told
+    assert payload["text"].splitlines() == [reason, f"    {texts[0]}", f"Remedy: {payload['remedy']}"]
+    assert payload["remedy"].endswith("run the nightly again, then promote the branch that it makes")
+
+
 def test_the_link_is_the_page_that_the_client_knows(is_webhook: bool) -> None:
     """A team's server has no address in its settings."""
     with temporary_settings({PREFECT_API_URL: "https://prefect.example.org/api"}):
-        action = automations._send(Target(uuid4(), is_webhook), automations._message("crashed"))
+        action = automations._send(saved(is_webhook), automations._message("crashed"))
     template = action.payload if isinstance(action, CallWebhook) else cast(SendNotification, action).body
     assert "https://prefect.example.org/runs/flow-run/{{ flow_run.id }}" in str(template)
 
@@ -307,7 +337,7 @@ def test_the_server_reads_the_state_of_a_run_before_it_sends_a_notice(
     """The template gets the state from the event, and all other values of the run as they are now."""
     state = SimpleNamespace(name="Late", timestamp="yesterday", message=now.get("state_message", message))
     context = {"flow_run": SimpleNamespace(name="one", state=state, **now), "deployment": SimpleNamespace(name="night")}
-    action = automations._send(Target(uuid4(), True), automations._message(kind))
+    action = automations._send(saved(True), automations._message(kind))
     assert isinstance(action, CallWebhook)
     rendered = render_user_template(action.payload, context)
     if message is None:
@@ -320,7 +350,7 @@ def test_the_server_reads_the_state_of_a_run_before_it_sends_a_notice(
 def test_a_stage_of_a_pool_that_waits_for_its_turn_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
     made: dict[str, EventTrigger] = {}
     monkeypatch.setattr(automations, "_replace", lambda _, name, trigger, __: made.update({name: trigger}))
-    automations.notify(cast(Any, None), Target(uuid4(), True))
+    automations.notify(cast(Any, None), saved(True))
     trigger = ServerTrigger.model_validate(made["pathfinder notices: not started"].model_dump())
     tag, run = RelatedResource(cast(Any, automations._TAGGED)), Resource({"prefect.resource.id": "prefect.flow-run.1"})
     for name, covered in (("stage", False), ("nightly", True)):

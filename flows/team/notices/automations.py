@@ -8,7 +8,6 @@ ever.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import cast
 from uuid import UUID
@@ -57,19 +56,12 @@ _REMEDIES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A block that the server sends with; a webhook gets JSON, every other block a subject and a text."""
-
-    block: UUID
-    is_webhook: bool
-
-
-def target(name: str) -> Target:
+def target(name: str) -> Block:
     """The block TYPE/NAME, or a webhook block for an address; raises ``DataError`` if there is none that sends."""
     if "://" in name:
         webhook = Webhook(url=name, headers={"Content-Type": "application/json"})
-        return Target(UUID(str(webhook.save(BLOCK, overwrite=True))), True)
+        webhook.save(BLOCK, overwrite=True)
+        return webhook
     try:
         block = cast(Block, Block.load(name))
     except ValueError as error:
@@ -79,7 +71,7 @@ def target(name: str) -> Target:
         ) from error
     if not isinstance(block, Webhook) and "notify" not in block.get_block_capabilities():
         raise DataError(f"{name}: sends no messages; name a block for notifications or a webhook")
-    return Target(UUID(str(block._block_document_id)), isinstance(block, Webhook))
+    return block
 
 
 def watch(client: SyncPrefectClient) -> None:
@@ -94,7 +86,7 @@ def watch(client: SyncPrefectClient) -> None:
     _replace(client, f"{_WATCH}canceled", canceled, cancel)
 
 
-def notify(client: SyncPrefectClient, target: Target, unstarted_s: float = UNSTARTED_AFTER_S) -> None:
+def notify(client: SyncPrefectClient, target: Block, unstarted_s: float = UNSTARTED_AFTER_S) -> None:
     """Create or replace the automations that tell ``target`` of failed, crashed, lost, late and stuck runs.
 
     Nobody but the server knows of a lost run, so it sends at once. After other crashes it waits for the event of the
@@ -132,13 +124,14 @@ def _message(kind: str) -> Mapping[str, str]:
     return {"subject": subject, "text": f"{_UNTOLD[kind]}\nRemedy: {_REMEDIES[kind]}", **told}
 
 
-def _send(target: Target, message: Mapping[str, str]) -> ActionTypes:
-    """The action that sends a message of templates; a webhook gets JSON."""
-    if not target.is_webhook:
+def _send(target: Block, message: Mapping[str, str]) -> ActionTypes:
+    """The action that sends a message of templates: a webhook gets JSON, every other block a subject and a text."""
+    block = UUID(str(target._block_document_id))
+    if not isinstance(target, Webhook):
         body = f"{message['text']}\n{_link()}"
-        return SendNotification(block_document_id=target.block, subject=message["subject"], body=body)
+        return SendNotification(block_document_id=block, subject=message["subject"], body=body)
     fields = ", ".join(f'"{key}": {_as_json(value)}' for key, value in {**message, "link": _link()}.items())
-    return CallWebhook(block_document_id=target.block, payload=f"{{{fields}}}")
+    return CallWebhook(block_document_id=block, payload=f"{{{fields}}}")
 
 
 def _link() -> str:

@@ -18,34 +18,28 @@ from prefect.events import emit_event
 from prefect.logging.handlers import APILogWorker
 
 from flows.local.dvc import Cancelled
-from flows.team.notices.notice import EVENT, MOST_LINES, labels, notice, tags
+from flows.team.notices.notice import MOST_LINES, TRACEBACK, notice
+from ground.text import plain_message
 
 _FLUSH_S = 3.0
 
 
 def tell(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     """Emit the event of a run that failed or crashed; a run that someone ended needs no notice."""
-    error = _error(state)
+    found = getattr(state.data, "result", state.data)  # Prefect's record of an exception, or the exception
+    error = found if isinstance(found, BaseException) else None  # in a process other than the flow's
     if isinstance(error, (Cancelled, KeyboardInterrupt)):
         return
     APILogWorker.drain_all(timeout=_FLUSH_S, at_exit=False)
-    found = notice(flow_run.name, error, str(state.message or state.name), _last_lines(flow_run))
-    payload = {**found.as_payload(), "flow": flow.name, "state": state.name}
-    emit_event(
-        EVENT, labels(str(flow_run.id), flow_run.name, found.cause), related=tags(flow_run.tags), payload=payload
-    )
+    reason = plain_message(error)
+    lines = _last_lines(flow_run, with_traceback=reason is None)
+    told = notice(flow_run.name, error, reason or str(state.message or state.name), lines)
+    emit_event(**told.as_event(str(flow_run.id), flow_run.tags, flow=flow.name, state=state.name))
 
 
-def _error(state: State[Any]) -> BaseException | None:
-    """The exception that ended the run; ``None`` in a process other than the flow's."""
-    found = state.data
-    if found is not None and not isinstance(found, BaseException):
-        found = state.result(raise_on_failure=False)
-    return found if isinstance(found, BaseException) else None
-
-
-def _last_lines(flow_run: FlowRun) -> list[str]:
+def _last_lines(flow_run: FlowRun, with_traceback: bool) -> list[str]:
     wanted = LogFilter.model_validate({"flow_run_id": {"any_": [flow_run.id]}})
     with get_client(sync_client=True) as client:
         logs = client.read_logs(wanted, limit=MOST_LINES, sort=LogSort.TIMESTAMP_DESC)
-    return [line for log in reversed(logs) for line in log.message.splitlines()][-MOST_LINES:]
+    texts = [log.message for log in reversed(logs) if with_traceback or TRACEBACK not in log.message]
+    return [line for text in texts for line in text.splitlines()][-MOST_LINES:]

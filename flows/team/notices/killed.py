@@ -17,7 +17,7 @@ from uuid import uuid4
 
 import httpx
 
-from flows.team.notices.notice import EVENT, MOST_LINES, killed_notice, labels, tags
+from flows.team.notices.notice import MOST_LINES, killed_notice
 
 _LOOK_S, _WORKER_S = 1.0, 20.0  # a worker calls the flow's hook itself; on a busy machine it needs seconds for that
 _ENDING = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED", "CANCELLING")
@@ -46,15 +46,9 @@ def report_killed(root: str, flow_run_id: str, api: str, cause: str, headers: Ma
         logs = _answer(http.post("/logs/filter", json=last))
         lines = [line for log in reversed(logs) for line in log["message"].splitlines()]
         found = killed_notice(run["name"], stages, cause, Path(root), lines)
-        event = {
-            "id": str(uuid4()),
-            "event": EVENT,
-            "occurred": datetime.now(UTC).isoformat(),
-            "resource": labels(flow_run_id, run["name"], cause),
-            "related": tags(run["tags"]),
-            "payload": {**found.as_payload(), "state": "Crashed"},
-        }
-        http.post("/events", json=[event]).raise_for_status()
+        event = found.as_event(flow_run_id, run["tags"], state="Crashed")
+        now = {"id": str(uuid4()), "occurred": datetime.now(UTC).isoformat()}
+        http.post("/events", json=[event | now]).raise_for_status()
 
 
 def trusted() -> ssl.SSLContext:

@@ -13,11 +13,14 @@ from flows.terminal import log_path
 
 EVENT = "pathfinder.run.failed"
 MOST_LINES = 10
+TRACEBACK = "\nTraceback (most recent call last)"
+"""In what Prefect logs about every run that failed, also where the state of the run has the reason in one line."""
 _LONGEST_LINE = 500
 _LONGEST_LABEL = 200
 _REMEDIES = (
     (r"time limit", "find out why the stage hangs, or raise its limit in infra/resources.yaml"),
     (r"No space left on device|Errno 28", "make room on the disk, then run again: finished stages are kept"),
+    (r"\bPromotionRefused\b", "do what the reasons say, run the nightly again, then promote the branch that it makes"),
     (r"is busy, it is being blocked by", "wait for the named process or end it, then run again"),
     (r"not pushed:|no answer from the store|connect|timed? ?out", "check that store and server answer, then repeat"),
     (r"\bAuditFailed\b", "`pathfinder lineage check --remote` explains each line; `pathfinder pull` restores a run"),
@@ -54,9 +57,20 @@ class Notice:
         """The whole message without the link, which the server adds."""
         return "\n".join([self.cause, *(f"    {line}" for line in self.lines), f"Remedy: {self.remedy}"])
 
-    def as_payload(self) -> dict[str, Any]:
-        """A JSON value, with the message ready to be sent."""
-        return {**asdict(self), "lines": list(self.lines), "subject": self.subject, "text": self.text}
+    def as_event(self, flow_run: str, tags: Iterable[str], **more: object) -> dict[str, Any]:
+        """Prefect's event about the flow run, which its tags and labels tell the automations of the server.
+
+        The payload has the message ready to be sent, and ``more``.
+        """
+        named = {"prefect.resource.id": f"prefect.flow-run.{flow_run}", "prefect.resource.name": self.run}
+        role = {"prefect.resource.role": "tag"}
+        message = {**asdict(self), "lines": list(self.lines), "subject": self.subject, "text": self.text}
+        return {
+            "event": EVENT,
+            "resource": {**named, "prefect.state-message": self.cause[:_LONGEST_LABEL]},
+            "related": [{**role, "prefect.resource.id": f"prefect.tag.{name}"} for name in sorted(tags)],
+            "payload": {**message, **more},
+        }
 
 
 def notice(run: str, error: BaseException | None, message: str, lines: Sequence[str]) -> Notice:
@@ -71,17 +85,6 @@ def killed_notice(run: str, stages: Sequence[str], cause: str, root: Path, lines
     """The notice of a run that its guardian reports: ``stages`` ran in ``root``, and ``lines`` end the run's log."""
     what, happened = cause.partition(":")[0], "was killed" if cause.startswith("its process was killed") else "failed"
     return Notice(run, ", ".join(stages), cause, _shown(root, stages, lines), remedy(what), happened)
-
-
-def labels(flow_run: str, name: str, cause: str) -> dict[str, str]:
-    """The labels of the event about a run, which the automations compare (flows/team/notices/automations.py)."""
-    resource = {"prefect.resource.id": f"prefect.flow-run.{flow_run}", "prefect.resource.name": name}
-    return {**resource, "prefect.state-message": cause[:_LONGEST_LABEL]}
-
-
-def tags(names: Iterable[str]) -> list[dict[str, str]]:
-    """The tags of a run as its event names them."""
-    return [{"prefect.resource.role": "tag", "prefect.resource.id": f"prefect.tag.{name}"} for name in sorted(names)]
 
 
 def remedy(text: str) -> str:
