@@ -36,7 +36,9 @@ def state(root: Path) -> Iterator[str]:
     if (store := storage.shared(root, storage.LEASES)) is None:
         yield f"leases: none, as no {storage.REMOTE} is set"
         return
-    yield from filter(None, map(_lease, standings(store, _RECENT_S)))
+    invalid: list[str] = []
+    yield from filter(None, map(_lease, standings(store, _RECENT_S, invalid)))
+    yield from (f"lease {line}" for line in invalid)
     copies = storage.shared(root, unfinished.HOME)
     for item in copies.listed() if copies is not None else ():
         folder, _, name = item.key.rpartition("/")

@@ -275,11 +275,11 @@ def test_a_lease_that_is_lost_states_nothing(tmp_path: Path) -> None:
     assert other.take(terms.model_copy(update={"stage": "label"}), lambda: None)
     assert not one.is_mine()
     assert not one.end(), "a lease that is lost states nothing"
-    (found,) = standings(store, 60)
+    (found,) = standings(store, 60, [])
     assert (found.terms.run, found.before and found.before.fate) == ("1", "was ended")
     assert other.end(cause="`dvc repro` failed: no")
-    assert [each.terms.fate for each in standings(store, 60)] == ["failed: `dvc repro` failed: no"]
-    assert not list(standings(store, -1))
+    assert [each.terms.fate for each in standings(store, 60, [])] == ["failed: `dvc repro` failed: no"]
+    assert not list(standings(store, -1, []))
 
 
 def test_a_team_sees_who_computes_and_why_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,6 +301,22 @@ def test_a_team_sees_who_computes_and_why_again(tmp_path: Path, monkeypatch: pyt
         r"^lease label: .* last sign \d+ s ago; is computed again, because .* failed: the first attempt$", lease
     )
     assert re.search(r"^unfinished label/0a1b: copied \d+ s ago$", unfinished)
+
+
+@pytest.mark.parametrize(("content", "problem"), [(b"{", "Invalid JSON: "), (b'{"user": "a"}', "host: Field required")])
+def test_an_object_that_is_no_lease_is_one_row_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes, problem: str
+) -> None:
+    monkeypatch.setenv(storage.REMOTE, str(tmp_path / "remote"))
+    store = open_store(str(tmp_path / "remote/leases"))
+    terms = Terms(user="a", host="b", run="1", place="c", since="d", stage="label")
+    store.put("0a1b/00000001", content)
+    store.put("0c2d/00000001", terms.model_dump_json().encode())
+    first, lease, row = state(tmp_path)
+    assert (first, lease.startswith("lease label: a on b")) == ("server: none", True)
+    assert row.startswith(f"lease {store.url}/0a1b/00000001: ")
+    assert problem in row
+    assert row.endswith("so it is no lease; delete it in the remote, where a run that still computes writes it anew")
 
 
 def test_a_holder_is_given_up_only_after_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,16 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
+
+from pydantic import ValidationError
 
 from evidence.dvc.history import Locked
 from evidence.remote.made import Made
-from evidence.settings import Form, parsed
-from ground.io import PathfinderError, digest_of
-from ground.remote import Listed, Store
-from ground.text import printable
+from evidence.settings import Form
+from ground.io import DataError, PathfinderError, digest_of
+from ground.remote import Store
+from ground.text import first_problem, printable
 
 EVERY_S, EXPIRY_S = 5.0, 12.0
 GONE_S = EXPIRY_S + 2 * EVERY_S
@@ -61,19 +64,23 @@ class Standing:
     before: Terms | None
 
 
-def standings(store: Store, within_s: float) -> Iterator[Standing]:
-    """The leases in ``store`` (``storage.LEASES``) with a sign within some seconds; raises as a store does."""
+def standings(store: Store, within_s: float, invalid: list[str]) -> Iterator[Standing]:
+    """The leases in ``store`` (``storage.LEASES``) with a sign within some seconds; raises as a store does.
+
+    ``invalid`` gets a line about each object that is no lease.
+    """
     store.put(_ASKED, b"")
-    items, folders = store.listed(), dict[str, list[Listed]]()
+    items = store.listed()
     now = next(item.modified for item in items if item.key == _ASKED)
-    for item in items:
-        folder, _, name = item.key.rpartition("/")
-        if name.isdecimal():
-            folders.setdefault(folder, []).append(item)
-    for found in folders.values():
-        if (age_s := now - found[-1].modified) <= within_s:
-            *_, before, last = None, *(_terms(store, item.key) for item in found[-2:])
-            yield Standing(last, age_s, before)
+    holders = (item for item in items if item.key.rpartition("/")[2].isdecimal())
+    for _, found in groupby(holders, lambda item: item.key.rpartition("/")[0]):
+        *earlier, newest = found
+        if (age_s := now - newest.modified) <= within_s:
+            try:
+                before = _terms(store, earlier[-1].key) if earlier else None
+                yield Standing(_terms(store, newest.key), age_s, before)
+            except DataError as error:
+                invalid.append(str(error))
 
 
 class Lease:
@@ -148,4 +155,10 @@ class Lease:
 
 
 def _terms(store: Store, key: str) -> Terms:
-    return parsed(Terms, store.read(key), f"{store.url}/{key}")
+    try:
+        return Terms.model_validate_json(store.read(key))
+    except ValidationError as error:
+        problem = f"{store.url}/{key}: {first_problem(error)}, so it is no lease"
+        raise DataError(
+            f"{problem}; delete it in the remote, where a run that still computes writes it anew"
+        ) from error
