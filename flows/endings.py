@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,10 +15,19 @@ from prefect.client.schemas.filters import FlowRunFilter
 from prefect.client.schemas.objects import State
 from prefect.states import Crashed
 
-from flows.local.lock import Hold, Holder
+from flows.local.lock import Hold, Holder, held
 from ground.io import DataError, PathfinderError
 
 SETTLE_S = 20.0
+
+
+@contextlib.contextmanager
+def held_by_flow(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Hold a folder's lock as ``held`` does, and say what is ``left_behind`` there."""
+    with held(folder) as hold:
+        for line in left_behind(hold):
+            say(line)
+        yield
 
 
 def left_behind(hold: Hold) -> Iterator[str]:

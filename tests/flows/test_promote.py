@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import stat
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pytest
 
+from flows.local import processes
+from flows.local.lock import LOCK, Holder
+from flows.team.deployment import git as git_commands
 from flows.team.deployment.branch import Clone
 from flows.team.deployment.mirror import Mirror
 from flows.team.deployment.promote import PromotionRefused, promoted
 from ground.hashing import digest_chunks
-from ground.io import DataError, TransientError
+from ground.io import DataError, TransientError, write_json, write_text
+from tests.flows.conftest import CONFIG
 from ground.remote import open_store
 from tests.flows.test_branch import git
 
@@ -194,6 +198,23 @@ def test_a_branch_that_moves_while_a_nightly_runs_keeps_both(team: Team) -> None
     branch = clone.commit(paths, RUN, ["Run it"], {})
     assert git(team.origin, "merge-base", "main", branch) == clone.head
     assert git(team.origin, "show", "main:by-hand.txt") == "while it runs"
+
+def test_a_promotion_says_that_it_takes_the_place_of_a_killed_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_text(tmp_path / ".dvc/config", CONFIG)
+    write_text(tmp_path / "dvc.yaml", "stages: {}\n")
+    folder, said = tmp_path / HOME, list[str]()
+    folder.mkdir(parents=True)
+    killed = Holder(1 << 22, "-m prefect flow-run execute", "yesterday", processes.place(folder))
+    write_json(folder / LOCK, asdict(killed))
+    monkeypatch.setattr("flows.team.deployment.promote.flow_output", lambda _: said.append)
+    monkeypatch.setattr("flows.team.deployment.promote.promoted", lambda *_: "main is at runs/x")
+    for _ in range(2):
+        promote.fn()
+    assert said == [f"the last run here did not end properly ({killed})", "main is at runs/x", "main is at runs/x"]
+
 
 
 def test_a_target_that_cannot_be_moved_is_named(team: Team, tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.runtime import flow_run
 
 from evidence.verbs.check import EXIT
+from flows.endings import held_by_flow
 from flows.local.dvc import Dvc, DvcError
-from flows.local.lock import held
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output
 from ground.io import PathfinderError
@@ -41,7 +41,7 @@ def audit(full: bool = False, strict: bool = False) -> str:
     """
     root, say = Path.cwd(), flow_output("audit")
     options = [f"--{name}" for name, wanted in (("full", full), ("strict", strict)) if wanted]
-    with held(root):
+    with held_by_flow(root, say):
         command, lines, code = ["check", "--remote", *options], list[str](), 0
         try:
             Dvc(root).call("evidence", *command, on_line=lines.append)

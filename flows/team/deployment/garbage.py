@@ -26,6 +26,7 @@ from pydantic import Field
 from evidence.dvc.stores import object_key
 from extras.unfinished import HOME as UNFINISHED
 from extras.unfinished import STATE
+from flows.endings import held_by_flow
 from flows.local import storage
 from flows.local.lock import held
 from flows.team.deployment import kept
@@ -104,7 +105,7 @@ def garbage(
     """
     root, say = Path.cwd(), flow_output("garbage")
     storage.require_remote()
-    with held(root), held(root / NIGHTLY):
+    with held_by_flow(root, say), held_by_flow(root / NIGHTLY, say):
         if delete:
             refuse_during_runs()
         named = names_of(root, repository or origin_of(root))

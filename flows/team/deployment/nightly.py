@@ -23,7 +23,8 @@ from prefect.states import Completed
 from pydantic import Field
 
 from evidence.dvc.history import MAIN_LOCK
-from evidence.dvc.pipeline import value_at
+from evidence.dvc.pipeline import leaves, value_at
+from flows.endings import held_by_flow
 from flows.local import storage
 from flows.local.committed import summary_files
 from flows.local.dvc import Dvc, DvcError
@@ -81,7 +82,7 @@ def nightly(
     """
     root, say = Path.cwd(), flow_output("nightly")
     storage.require_remote()
-    with held(root / HOME):
+    with held_by_flow(root / HOME, say):
         clone = Clone.update(root / CLONE, repository or origin_of(root), branch)
         say(f"{branch} is at {clone.head}")
         _change_params(clone.folder, profile, overrides)

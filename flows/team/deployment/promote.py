@@ -22,6 +22,7 @@ from evidence.dvc.history import MAIN_LOCK, Locked, stages_in
 from evidence.dvc.pipeline import value_at
 from evidence.dvc.stores import FOLDER, object_key
 from flows.local import storage
+from flows.endings import held_by_flow
 from flows.local.committed import summary_files
 from flows.local.lock import held
 from flows.team.deployment.branch import origin_of
@@ -66,13 +67,15 @@ def promote(
         largest_drop: The points by which a benchmark of the summary may be below the target's.
         repository: The repository with both branches; empty for the origin of the worker's folder.
     """
-    root = Path.cwd()
+    root, say = Path.cwd(), flow_output("promote")
     storage.require_remote()
     folder = root / HOME
-    with held(folder):
+    with held_by_flow(folder, say):
         store = storage.opened(root, storage.configure(root))
-        done = promoted(folder, repository or origin_of(root), branch, target, largest_drop, store, summary_files(root))
-    flow_output("promote")(done)
+        done = promoted(
+            folder, repository or git.origin_of(root), branch, target, largest_drop, store, summary_files(root)
+        )
+    say(done)
     return Completed(message=done)
 
 
