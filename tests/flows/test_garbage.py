@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from prefect.states import Completed, Running
+from prefect.states import Completed, Pending, Running, Scheduled
 
 from evidence.dvc.stores import object_file
 from flows import server
@@ -224,9 +224,10 @@ def test_an_edited_listing_or_a_shallow_clone_stops_the_collection(project: Path
 def test_nothing_is_deleted_while_a_run_is_in_progress(tmp_path: Path) -> None:
     with server.local_server(tmp_path) as url, connected(tmp_path, url) as client:
         refuse_during_runs()
-        run = client.create_flow_run(nightly, name="nightly of main", state=Running())
-        with pytest.raises(DataError, match="run nightly of main is in progress and may use what would be deleted"):
-            refuse_during_runs()
+        for begin in (Pending, Running):
+            client.set_flow_run_state(run.id, begin(), force=True)
+            with pytest.raises(DataError, match="run nightly of main is in progress and may use what would be deleted"):
+                refuse_during_runs()
         client.set_flow_run_state(run.id, Completed(), force=True)
         refuse_during_runs()
 

@@ -41,6 +41,7 @@ from ground.remote import Listed, Store, open_store
 from pathfinder.core.parts import PARTS, SEAL
 
 HOME = Path(".pathfinder/garbage")
+_ACTIVE = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 DAYS = 14.0
 _DAY_S = 24 * 3600.0
 _WRITERS = ["nightly", "reproduce", "stage"]
@@ -124,9 +125,9 @@ def garbage(
 
 
 def refuse_during_runs() -> None:
-    """Raise ``DataError`` if a run of the pipeline is in progress on this Prefect server."""
+    """Raise ``DataError`` if a run of the pipeline starts or is in progress on this Prefect server."""
     flows = FlowFilter.model_validate({"name": {"any_": _WRITERS}})
-    runs = FlowRunFilter.model_validate({"state": {"type": {"any_": [StateType.RUNNING, StateType.CANCELLING]}}})
+    runs = FlowRunFilter.model_validate({"state": {"type": {"any_": _ACTIVE}}})
     with get_client(sync_client=True) as client:
         found = client.read_flow_runs(flow_filter=flows, flow_run_filter=runs, limit=1)
     if found:
