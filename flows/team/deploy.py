@@ -11,7 +11,7 @@ import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -20,7 +20,7 @@ import typer
 import yaml
 
 from flows import server
-from flows.team.deployment import definition
+from flows.team.pools import table
 from ground.io import DataError, write_text
 from ground.show import Verbs, show
 
@@ -63,31 +63,30 @@ def up(
 
     Refuses to report success before the worker reports to the server.
     """
-    from flows.team.deployment import records
-    from flows.team.pools.table import slots
+    from flows.team.deployment import definition
 
     root = Path.cwd()
     deployed = ["/".join(name) for name in definition.names(root)]
     if (url := server.named()) is None:
         with server.starting(root):
             url = (server.recorded(root, "server") or server.start_server(root)).url
-    with records.connected(root, url) as client:
-        records.ensure_pool(client, root)
-        present = records.present(client, root)
+    with definition.connected(root, url) as client:
+        definition.ensure_pool(client, root)
+        present = definition.present(client, root)
         variables = {name: found.job_variables.get("env", {}) for (_, name), found in present.items()}
         file = root / server.HOME / "prefect.yaml"
         write_text(file, yaml.safe_dump(definition.adjusted(root, variables)))
         _prefect(root, url, "--no-prompt", "deploy", "--all", "--prefect-file", str(file))
-        records.reschedule(client, root, active, cron)
-        _equip(client, slots(root))
+        definition.reschedule(client, root, active, cron)
+        definition.equip(client, table.slots(root))
         since = datetime.now(UTC)
         worker = server.recorded(root, "worker")
-        if worker is None or worker.url != url or not records.wait_for_worker(client, root, since, _WORKER_S / 2):
+        if worker is None or worker.url != url or not definition.wait_for_worker(client, root, since, _WORKER_S / 2):
             server.stop(root, "worker")
             pool = definition.pool_name(root)
             command = ["prefect", "worker", "start", "--pool", pool, "--type", "process", "--name", pool]
             server.start(root, "worker", command, url)
-            if not records.wait_for_worker(client, root, since, _WORKER_S):
+            if not definition.wait_for_worker(client, root, since, _WORKER_S):
                 raise DataError(f"the worker does not report to {url}; see {server.HOME}/worker.log")
     are = "is" if len(deployed) == 1 else "are"
     print(f"{', '.join(deployed)} {are} deployed at {url.removesuffix('/api')}; start a run with")
@@ -101,10 +100,10 @@ def down() -> None:
     server.stop(root, "worker")
     try:
         if url := server.known(root):
-            from flows.team.deployment import records
+            from flows.team.deployment import definition
 
-            with records.connected(root, url) as client:
-                print(f"deleted: {', '.join(records.remove(client, root)) or 'nothing'}")
+            with definition.connected(root, url) as client:
+                print(f"deleted: {', '.join(definition.remove(client, root)) or 'nothing'}")
         else:
             print("nothing was deleted: no server of this folder is running")
     finally:
@@ -117,11 +116,11 @@ def automations() -> None:
 
     `up` does the same for its own server.
     """
-    from flows.team.pools.table import slots
+    from flows.team.deployment import definition
 
-    wanted = slots(Path.cwd())
+    wanted = table.slots(Path.cwd())
     with _connected() as client:
-        _equip(client, wanted)
+        definition.equip(client, wanted)
     print("runs without a heartbeat end after 90 s, also canceled ones: the automations `pathfinder runs: …`")
     print(f"slots: {', '.join(f'{name} {number}' for name, number in wanted.items()) or 'none'}")
 
@@ -162,25 +161,15 @@ def status() -> None:
     show(None, False, view.state(Path.cwd()))
 
 
-def _equip(client: SyncPrefectClient, slots: Mapping[str, int]) -> None:
-    """Give a server what deployments do not contain: automations that end lost runs, slots, and priorities."""
-    from flows.team.notices import automations as notices
-    from flows.team.pools.slots import ensure, prioritise
-
-    notices.watch(client)
-    ensure(client, slots)
-    prioritise(client)
-
-
 @contextlib.contextmanager
 def _connected() -> Iterator[SyncPrefectClient]:
-    from flows.team.deployment import records
+    from flows.team.deployment import definition
 
     root = Path.cwd()
     url = server.known(root)
     if not url:
         raise DataError("no Prefect server: set PREFECT_API_URL, or start one with `python -m flows.team.deploy up`")
-    with records.connected(root, url) as client:
+    with definition.connected(root, url) as client:
         yield client
 
 

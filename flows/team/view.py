@@ -14,8 +14,7 @@ from prefect.client.schemas.objects import DeploymentSchedule, StateType, Worker
 from extras import unfinished
 from flows import server
 from flows.local import storage
-from flows.team.deployment import records
-from flows.team.deployment.definition import FILE
+from flows.team.deployment import definition
 from flows.team.pools.lease import EXPIRY_S, Standing, standings
 
 _RECENT_S = 3600.0
@@ -26,7 +25,7 @@ _OPEN = [StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING, StateType.CA
 def state(root: Path) -> Iterator[str]:
     """One line for each thing that an operator sees; raises ``PathfinderError`` as the server and the store do."""
     if url := server.known(root):
-        with records.connected(root, url) as client:
+        with definition.connected(root, url) as client:
             yield f"server: {url.removesuffix('/api')}"
             yield from _deployed(client, root)
             yield from _machines(client)
@@ -50,7 +49,7 @@ def _deployed(client: SyncPrefectClient, root: Path) -> Iterator[str]:
     """The worker of this folder, and its deployments with their schedules."""
     if worker := server.recorded(root, "worker"):
         yield f"worker: {worker.pid}"
-    for name, found in records.present(client, root).items() if (root / FILE).is_file() else ():
+    for name, found in definition.present(client, root).items() if (root / definition.FILE).is_file() else ():
         yield f"{'/'.join(name)}: {', '.join(map(_schedule, found.schedules)) or 'on demand'}"
 
 

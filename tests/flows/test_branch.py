@@ -9,9 +9,9 @@ import pytest
 
 from flows.team.deployment import git as git_commands
 from flows.team.deployment.branch import Clone
-from flows.team.deployment.nightly import _change_params
+from flows.team.deployment.nightly import _change_params, summary_lines
 from ground.io import DataError, TransientError
-from tests.flows.conftest import ROOT
+from tests.flows.conftest import PIPELINE, ROOT
 
 NAME = "runs/2026-01-01-x"
 
@@ -135,6 +135,14 @@ def test_what_cannot_be_cloned_is_named(origin: Path, tmp_path: Path) -> None:
     assert "secret" not in str(caught.value)
     with pytest.raises(TransientError, match="nowhere: cannot be read"):
         Clone.update(tmp_path / "b", str(tmp_path / "nowhere"), "main")
+
+
+def test_the_subject_of_a_run_says_which_part_was_run(tmp_path: Path) -> None:
+    (tmp_path / "dvc.yaml").write_text(PIPELINE)
+    (tmp_path / "params.yaml").write_text("count: 10\n")
+    assert summary_lines(tmp_path, ())[0] == "Run the pipeline: 4 current stages"
+    assert summary_lines(tmp_path, ["square@even"])[0] == "Run square@even of the pipeline: 2 current stages"
+    assert summary_lines(tmp_path, ["numbers"])[0] == "Run numbers of the pipeline: 1 current stage"
 
 
 def test_overrides_change_params_and_are_checked(tmp_path: Path) -> None:

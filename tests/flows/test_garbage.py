@@ -15,10 +15,10 @@ from evidence.dvc.stores import object_file
 from flows import server
 from flows.local import storage
 from flows.team.deployment import garbage, kept
+from flows.team.deployment import git as git_commands
+from flows.team.deployment.definition import connected
 from flows.team.deployment.garbage import describe, find, names_of, places_of, refuse_during_runs, sweep_up
-from flows.team.deployment.mirror import Mirror
 from flows.team.deployment.nightly import nightly
-from flows.team.deployment.records import connected
 from ground.io import DataError, write_text
 from ground.remote import open_store
 from tests.flows.conftest import CONFIG
@@ -81,7 +81,7 @@ def project(made: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "project"))
 
 
-def swept(root: Path, age_days: float, delete: bool = True) -> list[garbage.Sweep]:
+def swept(root: Path, age_days: float, delete: bool = True) -> list[garbage.Place]:
     """Collect as if the clock were ``age_days`` after the runs, with a grace period of 14 days."""
     before = time.time() + (age_days - garbage.DAYS) * DAY_S
     sweeps = find(list(places_of(root)), names_of(root, str(root)), before)
@@ -93,7 +93,7 @@ def swept(root: Path, age_days: float, delete: bool = True) -> list[garbage.Swee
 def test_what_no_reference_names_is_deleted_and_every_commit_can_still_be_pulled(project: Path) -> None:
     sweeps = swept(project, 15)
     # Each place loses the listing, the first file and the run-cache entry of the last run.
-    assert [(sweep.place.kind, len(sweep.garbage)) for sweep in sweeps] == [("remote", 3), ("cache", 3)]
+    assert [(sweep.kind, len(sweep.garbage)) for sweep in sweeps] == [("remote", 3), ("cache", 3)]
     assert "remote .pathfinder/storage: deleted 3 of " in describe(sweeps[0], deleted=True)
     shutil.rmtree(project / ".dvc/cache")
     git(project, "checkout", "-q", "--force", "other")
@@ -120,7 +120,7 @@ def test_a_bucket_keeps_what_commits_and_published_runs_name(
             bucket.put(item.key, local.read(item.key))
         everything = set(bucket.keys())
         dry = swept(project, 15, delete=False)
-        assert [(sweep.place.kind, len(sweep.garbage)) for sweep in dry] == [("remote", 3), ("cache", 3)]
+        assert [(sweep.kind, len(sweep.garbage)) for sweep in dry] == [("remote", 3), ("cache", 3)]
         assert set(bucket.keys()) == everything
         (listing,) = [item.key for item in dry[0].garbage if item.key.endswith(".dir")]
         published = f"pathfinder/manifests/{'a' * 64}.json"
@@ -221,8 +221,9 @@ def test_an_edited_listing_or_a_shallow_clone_stops_the_collection(project: Path
 
 
 @pytest.mark.campaign
-def test_nothing_is_deleted_while_a_run_is_in_progress(tmp_path: Path) -> None:
+def test_nothing_is_deleted_while_a_run_starts_or_is_in_progress(tmp_path: Path) -> None:
     with server.local_server(tmp_path) as url, connected(tmp_path, url) as client:
+        run = client.create_flow_run(nightly, name="nightly of main", state=Scheduled())
         refuse_during_runs()
         for begin in (Pending, Running):
             client.set_flow_run_state(run.id, begin(), force=True)
@@ -253,5 +254,5 @@ def test_merges_and_renamed_locks_name_objects(tmp_path: Path) -> None:
     commit("sub/dvc.lock", digests[4])
     git(root, "rm", "-q", "-r", "sub")
     commit("data.dvc", digests[5])
-    mirror = Mirror.update(tmp_path / "mirror.git", str(root))
-    assert kept.in_history(mirror.folder) == {f"{md5}.dir" for md5 in digests}
+    mirror = git_commands.mirror(tmp_path / "mirror.git", str(root))
+    assert kept.in_history(mirror) == {f"{md5}.dir" for md5 in digests}

@@ -33,7 +33,8 @@ from flows import server
 from flows.local.dvc import Cancelled
 from flows.reproduce import StagesFailed, reproduce
 from flows.team.deployment.audit import AuditFailed
-from flows.team.deployment.records import connected
+from flows.team.deployment.definition import connected
+from flows.team.deployment.promote import PromotionRefused, promote
 from flows.team.notices import automations, killed
 from flows.team.notices.automations import target
 from flows.team.notices.hooks import tell
@@ -284,7 +285,6 @@ def test_a_run_that_the_user_interrupted_is_not_told(monkeypatch: pytest.MonkeyP
     tell(reproduce, FlowRun(flow_id=uuid4(), name="one"), Crashed(data=KeyboardInterrupt()))
 
 
-@pytest.mark.parametrize("is_webhook", [True, False])
 def saved(is_webhook: bool) -> Block:
     """A block that the server has."""
     url = "https://hooks.example.org/"
@@ -312,6 +312,7 @@ def test_a_refused_promotion_is_told_in_one_line_with_a_remedy(monkeypatch: pyte
     assert payload["remedy"].endswith("run the nightly again, then promote the branch that it makes")
 
 
+@pytest.mark.parametrize("is_webhook", [True, False])
 def test_the_link_is_the_page_that_the_client_knows(is_webhook: bool) -> None:
     """A team's server has no address in its settings."""
     with temporary_settings({PREFECT_API_URL: "https://prefect.example.org/api"}):

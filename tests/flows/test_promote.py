@@ -13,12 +13,11 @@ from flows.local import processes
 from flows.local.lock import LOCK, Holder
 from flows.team.deployment import git as git_commands
 from flows.team.deployment.branch import Clone
-from flows.team.deployment.mirror import Mirror
-from flows.team.deployment.promote import PromotionRefused, promoted
+from flows.team.deployment.promote import HOME, PromotionRefused, promote, promoted
 from ground.hashing import digest_chunks
 from ground.io import DataError, TransientError, write_json, write_text
-from tests.flows.conftest import CONFIG
 from ground.remote import open_store
+from tests.flows.conftest import CONFIG
 from tests.flows.test_branch import git
 
 SUMMARY = "metrics/summary.json"
@@ -158,9 +157,9 @@ def test_a_run_of_some_stages_is_refused(team: Team) -> None:
 
 def test_a_push_by_hand_between_fetch_and_promotion_is_kept(team: Team) -> None:
     branch = team.nightly(81.0)
-    mirror = Mirror.update(team.folder / "promote/mirror.git", str(team.origin))
+    mirror = git_commands.mirror(team.folder / "promote/mirror.git", str(team.origin))
     by_hand = f"cd {team.person} && git -c user.name=p -c user.email=p@example.org commit -q --allow-empty -m 'By hand'"
-    before_push(mirror.folder, f"{by_hand} && git push -q origin main")
+    before_push(mirror, f"{by_hand} && git push -q origin main")
     with pytest.raises(PromotionRefused, match=r"main has moved while runs/.* was checked: ! \[rejected\]|remote rej"):
         team.promote(branch)
     assert git(team.origin, "log", "-1", "--format=%s", "main") == "By hand"
@@ -169,8 +168,8 @@ def test_a_push_by_hand_between_fetch_and_promotion_is_kept(team: Team) -> None:
 
 def test_of_two_promotions_at_once_one_is_refused(team: Team) -> None:
     first, second = team.nightly(81.0), team.nightly(82.0, name=f"{RUN}-other")
-    mirror = Mirror.update(team.folder / "promote/mirror.git", str(team.origin))
-    before_push(mirror.folder, f"cd {team.origin} && git update-ref refs/heads/main {second}")
+    mirror = git_commands.mirror(team.folder / "promote/mirror.git", str(team.origin))
+    before_push(mirror, f"cd {team.origin} && git update-ref refs/heads/main {second}")
     with pytest.raises(PromotionRefused, match="main has moved while"):
         team.promote(first)
     assert team.head() == team.head(second)
@@ -199,6 +198,7 @@ def test_a_branch_that_moves_while_a_nightly_runs_keeps_both(team: Team) -> None
     assert git(team.origin, "merge-base", "main", branch) == clone.head
     assert git(team.origin, "show", "main:by-hand.txt") == "while it runs"
 
+
 def test_a_promotion_says_that_it_takes_the_place_of_a_killed_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,13 +216,12 @@ def test_a_promotion_says_that_it_takes_the_place_of_a_killed_one(
     assert said == [f"the last run here did not end properly ({killed})", "main is at runs/x", "main is at runs/x"]
 
 
-
 def test_a_target_that_cannot_be_moved_is_named(team: Team, tmp_path: Path) -> None:
     branch = team.nightly(81.0)
     with pytest.raises(DataError, match="the repository has no branch release"):
         promoted(tmp_path / "p", str(team.origin), branch, "release", 5.0, open_store(str(team.remote)), [SUMMARY])
-    with pytest.raises(TransientError, match="the repository cannot be read"):
-        Mirror.update(tmp_path / "m", str(tmp_path / "nowhere"))
+    with pytest.raises(TransientError, match=r"nowhere: cannot be read \(fatal"):
+        git_commands.mirror(tmp_path / "m", str(tmp_path / "nowhere"))
     git(team.person, "fetch", "-q", "origin", f"{branch}:{branch}")
     with pytest.raises(DataError, match="main is checked out in the repository; run `git merge --ff-only"):
         promoted(tmp_path / "q", str(team.person), branch, "main", 5.0, open_store(str(team.remote)), [SUMMARY])

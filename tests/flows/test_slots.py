@@ -19,8 +19,8 @@ from prefect.client.schemas.actions import WorkPoolCreate
 
 from flows import server
 from flows.local.dvc import Cancelled
-from flows.team.deployment.records import connected
-from flows.team.pools.slots import LEASE_S, ORDER, ensure, prioritise, slots_held
+from flows.team.deployment.definition import ORDER, connected, equip, prioritise
+from flows.team.pools.slots import LEASE_S, slots_held
 from tests.flows.conftest import ROOT
 from tests.flows.watch import gone, soon, wait_for
 
@@ -44,8 +44,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     os.environ.update(server.environment(folder, service.url))
     try:
         with connected(folder, service.url) as client:
-            ensure(client, {"gpu": 4})
-            ensure(client, {"gpu": 1})
+            equip(client, {"gpu": 4})
+            equip(client, {"gpu": 1})
         yield folder
     finally:
         os.environ.clear()

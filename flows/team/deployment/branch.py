@@ -7,17 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evidence.dvc.history import read_lock
-from evidence.dvc.pipeline import leaves
-from flows.local.committed import summary_files
-from flows.local.graph import profile_of
 from flows.team.deployment import git
-from ground.io import DataError, TransientError, read_json
+from ground.io import DataError, TransientError
 
 SHORT = 8
 """The digits of a commit in the name of a run branch."""
 _MOST_BRANCHES = 50
-_MOST_LINES = 40
 _TAKEN = re.compile("stale info|already exists|cannot lock ref")
 _AUTHOR = {"user.name": "nightly run", "user.email": "nightly@localhost"}
 
@@ -35,16 +30,14 @@ class Clone:
 
         Raises ``TransientError`` if the repository does not answer, and ``DataError`` if it has no such branch.
         """
-        _connect(folder, repository)
-        found = git.tried(folder, "ls-remote", "--heads", "origin", f"refs/heads/{branch}")
-        if found.returncode:
-            raise TransientError(f"{git.without_user(repository)}: cannot be read ({git.cause(found)})")
-        if not found.stdout.strip():
+        git.connect(folder, repository)
+        git.fetch(folder)
+        if not (head := git.commit_of(folder, f"refs/remotes/origin/{branch}")):
             raise DataError(
                 f"{git.without_user(repository)}: has no branch {branch}; "
                 "name another one in the deployment's parameters"
             )
-        return cls.at(folder, repository, found.stdout.decode().split()[0])
+        return cls.at(folder, repository, head)
 
     @classmethod
     def at(cls, folder: Path, repository: str, commit: str) -> Clone:
@@ -52,13 +45,10 @@ class Clone:
 
         Raises ``TransientError`` if the repository does not answer, and ``DataError`` if it has no such commit.
         """
-        _connect(folder, repository)
-        known = ("cat-file", "-e", f"{commit}^{{commit}}")
-        if git.tried(folder, *known).returncode:
-            fetched = git.tried(folder, "fetch", "-q", "--prune", "origin", "+refs/heads/*:refs/remotes/origin/*")
-            if fetched.returncode:
-                raise TransientError(f"{git.without_user(repository)}: cannot be read ({git.cause(fetched)})")
-        if git.tried(folder, *known).returncode:
+        git.connect(folder, repository)
+        if not git.commit_of(folder, commit):
+            git.fetch(folder)
+        if not git.commit_of(folder, commit):
             raise DataError(f"{git.without_user(repository)}: no branch has commit {commit}; push it")
         git.run(folder, "checkout", "-q", "--force", "--detach", commit)
         git.run(folder, "clean", "-q", "-d", "--force")
@@ -94,33 +84,11 @@ class Clone:
 
     def same_results(self, paths: Sequence[str]) -> str:
         """The run branch of this head that holds the same ``paths`` already, or an empty text."""
-        listed = git.text(self.folder, "ls-remote", "--heads", "origin", f"refs/heads/runs/*-{self.head[:SHORT]}*")
+        git.fetch(self.folder)
         git.run(self.folder, "add", "--", *paths)  # `git diff` takes files that are not in the index for deleted
-        for line in listed.splitlines():
-            commit, _, reference = line.partition("\t")
-            git.run(self.folder, "fetch", "-q", "origin", reference)
+        runs = f"refs/remotes/origin/runs/*-{self.head[:SHORT]}*"
+        for branch in git.text(self.folder, "for-each-ref", "--format=%(refname:lstrip=3)", runs).splitlines():
+            commit = f"refs/remotes/origin/{branch}"
             if git.tried(self.folder, "diff", "--quiet", "--cached", commit, "--", *paths).returncode == 0:
-                return reference.removeprefix("refs/heads/")
+                return branch
         return ""
-
-
-def _connect(folder: Path, repository: str) -> None:
-    if not (folder / ".git").is_dir():
-        folder.mkdir(parents=True, exist_ok=True)
-        git.run(folder, "init", "-q")
-        git.run(folder, "remote", "add", "origin", repository)
-    git.run(folder, "remote", "set-url", "origin", repository)
-
-
-def origin_of(root: Path) -> str:
-    """The address of the folder's origin, or the folder itself."""
-    return git.tried(root, "remote", "get-url", "origin").stdout.decode().strip() or str(root)
-
-
-def summary_lines(root: Path) -> list[str]:
-    """A subject, and one line for each number of the metrics."""
-    lines = [f"Run {profile_of(root) or 'the pipeline'}: {len(read_lock(root))} stages are current"]
-    for path in summary_files(root):
-        found = leaves(read_json(root / path)) if (root / path).is_file() else ()
-        lines += [f"{name} {value:.6g}" for name, value in found if isinstance(value, (int, float))]
-    return [*lines[:_MOST_LINES], *(["…"] if len(lines) > _MOST_LINES else [])]

@@ -1,4 +1,4 @@
-"""The deployments of prefect.yaml, adjusted to this folder.
+"""The deployments of prefect.yaml, adjusted to this folder, and their objects on the Prefect server.
 
 Several clones may share one Prefect server, so names end in the clone's own id: a worker must never run the deployment
 of another folder. The remote and the frequency of heartbeats become part of the deployment: a worker that is restarted
@@ -7,21 +7,35 @@ from another shell does not change them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
+import time
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+
 from flows import server
 from flows.local.storage import DEFAULT, REMOTE
-from ground.io import DataError, sha256_of
+from flows.team.notices import automations
+from ground.io import DataError, TransientError, sha256_of
 from ground.remote import ENDPOINT
 from ground.settings import read_yaml
 
 FILE = Path("prefect.yaml")
 NIGHTLY = "nightly"
+ORDER = ("on-demand", "default", "scheduled", "background")
+"""The queues that prefect.yaml names, and Prefect's own, the most urgent one first."""
 _POOLS = "flows/team/pools/"
 
 
@@ -79,3 +93,83 @@ def _deployments(root: Path) -> list[dict[str, Any]]:
             f"{root / FILE}: every deployment needs a name and an entrypoint; restore it with `git checkout`"
         )
     return [item for item in found if not item["entrypoint"].startswith(_POOLS)]  # not for one machine
+
+
+@contextlib.contextmanager
+def connected(root: Path, url: str) -> Iterator[SyncPrefectClient]:
+    """A client of the server at ``url``; raises as ``server.require_answer`` does."""
+    settings = {PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}
+    with temporary_settings(settings), get_client(sync_client=True) as client:
+        server.require_answer(url)
+        try:
+            yield client
+        except httpx.TransportError as error:
+            raise TransientError(f"{url}: the Prefect server has ended ({error}); repeat the command") from error
+
+
+def ensure_pool(client: SyncPrefectClient, root: Path) -> None:
+    """Create this folder's process pool unless it exists; raises ``DataError`` if it is of another type."""
+    name = pool_name(root)
+    with contextlib.suppress(ObjectAlreadyExists):
+        wanted = WorkPoolCreate(name=name, type="process", description=f"The worker of {root.absolute()}")
+        client.create_work_pool(wanted)
+    if (found := client.read_work_pool(name)).type != "process":
+        raise DataError(f"work pool {name} is of type {found.type}; expected process: delete it on the server's page")
+
+
+def present(client: SyncPrefectClient, root: Path) -> dict[tuple[str, str], DeploymentResponse]:
+    """This folder's deployments that exist, by the names of flow and deployment."""
+    found = {}
+    for flow, name in names(root):
+        with contextlib.suppress(ObjectNotFound):
+            found[flow, name] = client.read_deployment_by_name(f"{flow}/{name}")
+    return found
+
+
+def reschedule(client: SyncPrefectClient, root: Path, active: bool | None, cron: str | None) -> None:
+    """Activate or pause all schedules of this folder's deployments, and give the nightly's other times."""
+    for (flow, _), deployment in present(client, root).items():
+        for item in deployment.schedules:
+            zone = getattr(item.schedule, "timezone", None) or "UTC"
+            times = CronSchedule(cron=cron, timezone=zone) if cron and flow == NIGHTLY else None
+            client.update_deployment_schedule(deployment.id, item.id, active, times)
+
+
+def wait_for_worker(client: SyncPrefectClient, root: Path, since: datetime, seconds: float) -> bool:
+    """Return whether this folder's worker reports to the server within ``seconds``."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        workers = client.read_workers_for_work_pool(pool_name(root))
+        if any(worker.last_heartbeat_time and worker.last_heartbeat_time > since for worker in workers):
+            return True
+        time.sleep(0.5)
+    return False
+
+
+def remove(client: SyncPrefectClient, root: Path) -> list[str]:
+    """Delete this folder's deployments and pool, and with the last deployments the watch; returns the names."""
+    found = present(client, root)
+    for deployment in found.values():
+        client.delete_deployment(deployment.id)
+    automations.unwatch(client)
+    with contextlib.suppress(ObjectNotFound):
+        client.delete_work_pool(pool_name(root))
+    return ["/".join(name) for name in found]
+
+
+def equip(client: SyncPrefectClient, slots: Mapping[str, int]) -> None:
+    """Give a server what deployments do not contain: automations that end lost runs, slots, and priorities."""
+    automations.watch(client)
+    for name, number in sorted(slots.items()):
+        client.upsert_global_concurrency_limit_by_name(name, number)
+    prioritise(client)
+
+
+def prioritise(client: SyncPrefectClient) -> None:
+    """Give the queues of every pool that has them their priorities."""
+    queues = {(queue.work_pool_name or "", queue.name): queue for queue in client.read_work_queues()}
+    for pool in sorted({pool for pool, _ in queues}):
+        ours = [queues[pool, name] for name in ORDER if (pool, name) in queues]
+        if [queue.name for queue in ours] != ["default"]:
+            for number, queue in enumerate(ours, start=1):
+                client.update_work_queue(queue.id, priority=number)

@@ -11,7 +11,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,10 +28,7 @@ from extras.unfinished import HOME as UNFINISHED
 from extras.unfinished import STATE
 from flows.endings import held_by_flow
 from flows.local import storage
-from flows.local.lock import held
-from flows.team.deployment import kept
-from flows.team.deployment.branch import origin_of
-from flows.team.deployment.mirror import Mirror
+from flows.team.deployment import git, kept
 from flows.team.deployment.nightly import CLONE
 from flows.team.deployment.nightly import HOME as NIGHTLY
 from flows.team.notices.hooks import tell
@@ -41,10 +38,10 @@ from ground.remote import Listed, Store, open_store
 from pathfinder.core.parts import PARTS, SEAL
 
 HOME = Path(".pathfinder/garbage")
-_ACTIVE = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 DAYS = 14.0
 _DAY_S = 24 * 3600.0
 _WRITERS = ["nightly", "reproduce", "stage"]
+_ACTIVE = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 _OURS = re.compile(r"files/md5/[0-9a-f]{2}/[0-9a-f]{30}(\.dir)?|runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
 _NAMES_OTHERS = re.compile(rf"^runs/|/({re.escape(STATE)}|{re.escape(SEAL)})$")
 _REMOTE_HOMES = (f"{UNFINISHED}/parts", storage.LEASES)
@@ -53,25 +50,18 @@ Where = Literal["remote", "cache", "remote and cache"]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A cache or a remote."""
+    """A cache or a remote, what it contains, and of that what nothing names and is older than the grace period."""
 
     kind: Literal["remote", "cache"]
     name: str
     store: Store
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """The contents of one place, and the part that nothing names and that is older than the grace period."""
-
-    place: Place
-    items: list[Listed]
-    garbage: list[Listed]
+    items: list[Listed] = field(default_factory=list)
+    garbage: list[Listed] = field(default_factory=list)
 
     def as_row(self) -> dict[str, Any]:
         """A row of the table artifact; sizes in bytes."""
         return {
-            "place": f"{self.place.kind} {self.place.name}",
+            "place": f"{self.kind} {self.name}",
             "objects": len(self.items),
             "bytes": sum(item.size for item in self.items),
             "garbage": len(self.garbage),
@@ -109,16 +99,16 @@ def garbage(
     with held_by_flow(root, say), held_by_flow(root / NIGHTLY, say):
         if delete:
             refuse_during_runs()
-        named = names_of(root, repository or origin_of(root))
+        named = names_of(root, repository or git.origin_of(root))
         before = time.time() - days * _DAY_S
         found = [*find(list(places_of(root)), named, before), *find_parts(root, before)]
-        sweeps = [sweep for sweep in found if sweep.place.kind in where]
-        create_table_artifact(table=[sweep.as_row() for sweep in sweeps], key="garbage", description="What is unnamed")
+        places = [place for place in found if place.kind in where]
+        create_table_artifact(table=[place.as_row() for place in places], key="garbage", description="What is unnamed")
         if delete:
             refuse_during_runs()
-            sweep_up(sweeps)
+            sweep_up(places)
             remove_empty(root)
-    lines = [describe(sweep, delete) for sweep in sweeps]
+    lines = [describe(place, delete) for place in places]
     for line in lines:
         say(line)
     return "; ".join(lines)
@@ -145,8 +135,7 @@ def places_of(root: Path) -> Iterator[Place]:
 
 def names_of(root: Path, repository: str) -> set[str]:
     """The objects that commits of ``repository`` or of this folder name, or files here or in the nightly clone."""
-    mirror = Mirror.update(root / HOME / "mirror.git", repository)
-    named = kept.in_history(mirror.folder) | kept.in_folder(root)
+    named = kept.in_history(git.mirror(root / HOME / "mirror.git", repository)) | kept.in_folder(root)
     if (root / CLONE).is_dir():
         named |= kept.in_folder(root / CLONE)
     with contextlib.suppress(DataError):  # a shallow clone: the repository has its commits too
@@ -154,7 +143,7 @@ def names_of(root: Path, repository: str) -> set[str]:
     return named
 
 
-def find(places: list[Place], named: set[str], before: float) -> list[Sweep]:
+def find(places: list[Place], named: set[str], before: float) -> list[Place]:
     """Find the objects of each place that nothing names and that were written before a time, in seconds since 1970.
 
     Published runs and entries of the run cache that are younger name objects too. An entry is garbage if it is old and
@@ -169,31 +158,31 @@ def find(places: list[Place], named: set[str], before: float) -> list[Sweep]:
         for key in (item.key for item in items if item.modified >= before):
             named |= known[key] if key in known else {key.removeprefix("files/md5/").replace("/", "")}
     keys = {object_key(md5) for md5 in kept.with_files(named, [place.store for place in places])}
-    sweeps = []
+    found = []
     for place, items, known in zip(places, listed, entries, strict=True):
         old = [item for item in items if item.modified < before]
         lost = {item.key for item in old if item.key not in known and item.key not in keys}
-        stale = {key for key, md5s in known.items() if lost.intersection(map(object_key, md5s))}
-        sweeps.append(Sweep(place, items, [item for item in old if item.key in lost or item.key in stale]))
-    return sweeps
+        lost |= {key for key, md5s in known.items() if lost.intersection(map(object_key, md5s))}
+        found.append(replace(place, items=items, garbage=[item for item in old if item.key in lost]))
+    return found
 
 
-def find_parts(root: Path, before: float) -> list[Sweep]:
+def find_parts(root: Path, before: float) -> list[Place]:
     """Find the parts and leases of ended runs: no file is younger than a time, in seconds since 1970."""
-    address, sweeps = storage.configure(root), []
+    address, found = storage.configure(root), []
     places = [Place("remote", f"{address}/{each}", storage.opened(root, address, each)) for each in _REMOTE_HOMES]
     for place in (*places, Place("cache", PARTS.as_posix(), open_store(str(root / PARTS)))):
         if items := place.store.listed():
             young = {_part(item.key) for item in items if item.modified >= before}
-            sweeps.append(Sweep(place, items, [item for item in items if _part(item.key) not in young]))
-    return sweeps
+            found.append(replace(place, items=items, garbage=[item for item in items if _part(item.key) not in young]))
+    return found
 
 
-def sweep_up(sweeps: list[Sweep]) -> None:
+def sweep_up(places: list[Place]) -> None:
     """Delete what was found, and first what names other objects: so nothing ever names an object that is gone."""
-    for sweep in sweeps:
-        for item in sorted(sweep.garbage, key=lambda item: not _NAMES_OTHERS.search(item.key)):
-            sweep.place.store.delete(item.key)
+    for place in places:
+        for item in sorted(place.garbage, key=lambda item: not _NAMES_OTHERS.search(item.key)):
+            place.store.delete(item.key)
 
 
 def remove_empty(root: Path) -> None:
@@ -203,9 +192,9 @@ def remove_empty(root: Path) -> None:
             folder.rmdir()
 
 
-def describe(sweep: Sweep, deleted: bool) -> str:
+def describe(place: Place, deleted: bool) -> str:
     """One line about one place."""
-    row = sweep.as_row()
+    row = place.as_row()
     verb = "deleted" if deleted else "would delete"
     return (
         f"{row['place']}: {verb} {row['garbage']:,} of {row['objects']:,} objects, "

@@ -22,26 +22,30 @@ from prefect.runtime import flow_run
 from prefect.states import Completed
 from pydantic import Field
 
+from evidence.audit.findings import listed
 from evidence.dvc.history import MAIN_LOCK
 from evidence.dvc.pipeline import leaves, value_at
 from flows.endings import held_by_flow
 from flows.local import storage
 from flows.local.committed import summary_files
 from flows.local.dvc import Dvc, DvcError
-from flows.local.lock import held
+from flows.local.graph import load_graph, profile_of
 from flows.local.storage import DEFAULT, REMOTE, absolute
 from flows.parameters import Jobs, Override, Profile, Targets
-from flows.team.deployment.branch import SHORT, Clone, origin_of, summary_lines
+from flows.team.deployment.branch import SHORT, Clone
+from flows.team.deployment.git import origin_of
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output
-from ground.io import DataError, PathfinderError, write_text
+from ground.io import DataError, PathfinderError, read_json, write_text
 from ground.settings import parse_yaml
+from ground.show import counted
 from pathfinder.core.commented_yaml import dump_commented, load_commented
 from pathfinder.core.params import PARAMS_FILE, load_params
 from pathfinder.planning import profiles
 
 HOME = Path(".pathfinder/nightly")
 CLONE = HOME / "clone"
+_MOST_LINES, _NAMED = 40, 3
 
 
 class NightlyFailed(PathfinderError, RuntimeError):
@@ -94,11 +98,8 @@ def nightly(
         except DvcError as error:
             raise NightlyFailed(f"the pipeline did not succeed: {error.last}") from error
         changed = clone.changed((MAIN_LOCK, str(PARAMS_FILE), *summary_files(clone.folder)))
-        if not changed:
-            say(f"nothing has changed: {clone.head[:12]} already holds these results; no branch was made")
-            return Completed(message="nothing has changed; no branch was made")
-        if known := clone.same_results(changed):
-            say(f"nothing has changed: branch {known} already holds these results")
+        if known := clone.same_results(changed) if changed else clone.head[:12]:
+            say(f"nothing has changed: {known} already holds these results")
             return Completed(message=f"nothing has changed since {known}; no branch was made")
         trailers = {
             "Flow-Run": flow_run.get_id() or "",
@@ -107,9 +108,19 @@ def nightly(
             "Remote": os.environ.get(REMOTE) or "the worker's folder",
         }
         name = f"runs/{datetime.now(UTC):%Y-%m-%d}-{clone.head[:SHORT]}"
-        made = clone.commit(changed, name, summary_lines(clone.folder), trailers)
+        made = clone.commit(changed, name, summary_lines(clone.folder, targets), trailers)
         say(f"committed {', '.join(changed)} to {made}")
         return Completed(message=f"results are in branch {made}")
+
+
+def summary_lines(root: Path, targets: Sequence[str]) -> list[str]:
+    """A subject, which says what was run, and one line for each number of the metrics."""
+    what = " of ".join(filter(None, [listed([*targets], _NAMED), profile_of(root) or "the pipeline"]))
+    lines = [f"Run {what}: {counted(len(load_graph(root).select(targets)), 'current stage')}"]
+    for path in summary_files(root):
+        found = leaves(read_json(root / path)) if (root / path).is_file() else ()
+        lines += [f"{name} {value:.6g}" for name, value in found if isinstance(value, (int, float))]
+    return [*lines[:_MOST_LINES], *(["…"] if len(lines) > _MOST_LINES else [])]
 
 
 def _change_params(folder: Path, profile: str, overrides: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,22 +22,20 @@ from pydantic import Field
 from evidence.dvc.history import MAIN_LOCK, Locked, stages_in
 from evidence.dvc.pipeline import value_at
 from evidence.dvc.stores import FOLDER, object_key
-from flows.local import storage
 from flows.endings import held_by_flow
+from flows.local import storage
 from flows.local.committed import summary_files
-from flows.local.lock import held
-from flows.team.deployment.branch import origin_of
-from flows.team.deployment.mirror import Mirror
+from flows.team.deployment import git
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output
 from ground.hashing import digest_chunks
-from ground.io import DataError, PathfinderError, sha256_of
+from ground.io import DataError, PathfinderError, TransientError, sha256_of
 from ground.remote import Store
 from pathfinder.core.params import PARAMS_FILE
 
 HOME = Path(".pathfinder/promote")
 RUNS = "runs/"
-_BENCHMARKS = "benchmarks"
+_MOVED = re.compile("stale info|non-fast-forward|fetch first|cannot lock ref|failed to update ref|but expected")
 
 
 class PromotionRefused(PathfinderError, RuntimeError):
@@ -83,33 +82,35 @@ def promoted(
     folder: Path, repository: str, branch: str, target: str, largest_drop: float, store: Store, summaries: list[str]
 ) -> str:
     """Check the gates and push; returns what was done. Raises ``PromotionRefused`` and as git and the store do."""
-    git = Mirror.update(folder / "mirror.git", repository)
-    before = git.commit(target)
+    mirror = git.mirror(folder / "mirror.git", repository)
+    before = git.commit_of(mirror, f"refs/heads/{target}")
     if not before:
         raise DataError(f"the repository has no branch {target}; name another one in the deployment's parameters")
-    name = branch or git.newest(RUNS, before)
-    after = git.commit(name) if name else ""
+    newest = ["--sort=-committerdate", "--count=1", f"--contains={before}", "--format=%(refname:lstrip=2)"]
+    name = branch or git.text(mirror, "for-each-ref", *newest, f"refs/heads/{RUNS}")
+    after = git.commit_of(mirror, f"refs/heads/{name}")
     if not after:
         raise PromotionRefused(f"no run branch {branch or f'{RUNS}* follows the head of {target}'}; run the nightly")
     if after == before:
         return f"{target} is already at {name}"
-    if not git.follows(after, before):
+    if git.tried(mirror, "merge-base", "--is-ancestor", before, after).returncode:
         raise PromotionRefused(f"{name} does not follow {target}, which is at {before[:12]} now; run the nightly again")
-    if reasons := list(refusals(git, before, after, store, largest_drop, summaries)):
+    if reasons := list(refusals(mirror, before, after, store, largest_drop, summaries)):
         raise PromotionRefused(f"{name} is not promoted to {target}: {'; '.join(reasons)}")
-    if refused := git.move(target, before, after):
+    if refused := _moved(mirror, target, before, after):
         raise PromotionRefused(f"{target} has moved while {name} was checked: {refused}; run the nightly again")
     return f"{target} is at {name} ({after[:12]})"
 
 
 def refusals(
-    git: Mirror, before: str, after: str, store: Store, largest_drop: float, summaries: list[str]
+    mirror: Path, before: str, after: str, store: Store, largest_drop: float, summaries: list[str]
 ) -> Iterator[str]:
     """The reasons why a run branch at ``after`` must not become the head of its target, which is at ``before``."""
     allowed = {MAIN_LOCK, str(PARAMS_FILE), *summaries}
-    if others := [path for path in git.changed(before, after) if path not in allowed]:
+    changed = git.run(mirror, "diff", "--name-only", "--no-renames", "-z", before, after)
+    if others := [path for path in changed.decode(errors="surrogateescape").split("\0") if path not in {"", *allowed}]:
         yield f"it changes {', '.join(others[:3])}, and a run changes only {', '.join(sorted(allowed))}"
-    lock = git.read(after, MAIN_LOCK)
+    lock = _read(mirror, after, MAIN_LOCK)
     if lock is None:
         yield f"it has no {MAIN_LOCK}"
         return
@@ -118,10 +119,32 @@ def refusals(
         yield f"{store.url} has no published run with its {MAIN_LOCK}"
     yield from _gates(stages_in(lock.decode(), MAIN_LOCK), store)
     for path in summaries:
-        old, new = (_figures(git.read(commit, path)) for commit in (before, after))
+        old, new = (_figures(_read(mirror, commit, path)) for commit in (before, after))
         for name, value in old.items():
             if new.get(name, -math.inf) < value - largest_drop:
                 yield f"{path}: {name} is {f'{new[name]:.1f}' if name in new else 'missing'}, before {value:.1f}"
+
+
+def _read(mirror: Path, commit: str, path: str) -> bytes | None:
+    """A file at a commit; ``None`` if it does not exist there."""
+    found = git.tried(mirror, "cat-file", "blob", f"{commit}:{path}")
+    return found.stdout if found.returncode == 0 else None
+
+
+def _moved(mirror: Path, branch: str, before: str, after: str) -> str:
+    """Move a branch of the repository from one commit to another; returns why not if it is elsewhere now.
+
+    Raises ``DataError`` if the branch is checked out there, and ``TransientError`` if it refuses otherwise.
+    """
+    lease = f"--force-with-lease=refs/heads/{branch}:{before}"
+    done = git.tried(mirror, "push", "-q", lease, "origin", f"{after}:refs/heads/{branch}")
+    if done.returncode == 0:
+        return ""
+    if _MOVED.search(why := git.cause(done)):
+        return why
+    if b"currently checked out" in done.stderr:
+        raise DataError(f"{branch} is checked out in the repository; run `git merge --ff-only {after[:12]}` there")
+    raise TransientError(f"{branch}: cannot be pushed ({why})")
 
 
 def _gates(stages: dict[str, Locked], store: Store) -> Iterator[str]:
@@ -144,5 +167,5 @@ def _gates(stages: dict[str, Locked], store: Store) -> Iterator[str]:
 
 def _figures(summary: bytes | None) -> dict[str, float]:
     """The scores of the benchmarks in a summary, in percent."""
-    content = value_at(json.loads(summary), _BENCHMARKS, {}) if summary else {}
+    content = value_at(json.loads(summary), "benchmarks", {}) if summary else {}
     return {name: value for name, value in content.items() if isinstance(value, (int, float))}

@@ -1,4 +1,4 @@
-"""Limits of the Prefect server: slots for stages of a kind, such as stages with a GPU, and the priorities of queues.
+"""Slots of the Prefect server for stages of a kind, such as stages with a GPU.
 
 Slots limit how many stages of a kind run at once on all machines. A stage holds its slots with a lease, which it
 renews. The lease ends with the stage or, if its machine is gone, a minute later.
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 
 import httpx
-from prefect.client.orchestration import SyncPrefectClient
 from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.concurrency.sync import concurrency
 from prefect.exceptions import PrefectException
@@ -22,8 +21,6 @@ from flows.local.dvc import OnLine
 
 LEASE_S = 60.0
 _LOOK_S = 5.0
-ORDER = ("on-demand", "default", "scheduled", "background")
-"""The queues that prefect.yaml names, and Prefect's own, the most urgent one first."""
 
 
 @contextlib.contextmanager
@@ -50,22 +47,6 @@ def slots_held(wanted: Mapping[str, int], check: Callable[[], None], on_line: On
     finally:
         with contextlib.suppress(httpx.HTTPError, PrefectException):  # the leases end by themselves
             slots.close()
-
-
-def ensure(client: SyncPrefectClient, limits: Mapping[str, int]) -> None:
-    """Create or change the server's limits, the numbers of slots by name."""
-    for name, number in sorted(limits.items()):
-        client.upsert_global_concurrency_limit_by_name(name, number)
-
-
-def prioritise(client: SyncPrefectClient) -> None:
-    """Give the queues of every pool that has them their priorities."""
-    queues = {(queue.work_pool_name or "", queue.name): queue for queue in client.read_work_queues()}
-    for pool in sorted({pool for pool, _ in queues}):
-        ours = [queues[pool, name] for name in ORDER if (pool, name) in queues]
-        if [queue.name for queue in ours] != ["default"]:
-            for number, queue in enumerate(ours, start=1):
-                client.update_work_queue(queue.id, priority=number)
 
 
 def _require_waiting(cause: BaseException | None) -> None:

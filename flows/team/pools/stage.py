@@ -35,7 +35,8 @@ from flows.local import storage
 from flows.local.dvc import Dvc, OnLine
 from flows.local.lock import held
 from flows.places import Elsewhere, class_of
-from flows.team.deployment.branch import Clone, origin_of
+from flows.team.deployment.branch import Clone
+from flows.team.deployment.git import origin_of
 from flows.team.pools.inputs import place
 from flows.team.pools.leases import Leases
 from flows.team.pools.order import FAILED, verified
