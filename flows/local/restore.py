@@ -91,7 +91,7 @@ def pull(root: Path, keys: Iterable[Path] = (), force: bool = False, apply: bool
     if apply:
         _apply(root, patch, patched)
         for path, md5 in differs.items():
-            _install(root / path, guard.fetcher.cache, md5)
+            install(root / path, guard.fetcher.cache, md5)
         patched, differs = [], {}
     return Restored(
         remote=guard.remote.address,
@@ -126,7 +126,7 @@ def _apply(root: Path, patch: Path | None, names: list[str]) -> None:
         raise DataError(f"{patch}: does not fit {listed} here; change to the run's commit without changes of your own")
 
 
-def _install(place: Path, cache: Path, md5: str) -> None:
+def install(place: Path, cache: Path, md5: str) -> None:
     """Put an out from the cache in place; DVC does not, because git holds the out."""
     files = read_listing(object_file(cache, md5)) if md5.endswith(".dir") else {"": md5}
     for name, inner in files.items():

@@ -6,21 +6,19 @@ import contextlib
 import json
 import re
 import shutil
-import threading
 import time
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import cast
 from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import LogFilter
 from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
-from prefect.client.schemas.objects import State as RunState
 from prefect.client.schemas.sorting import LogSort
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
@@ -29,16 +27,15 @@ from prefect.settings import PREFECT_UI_URL
 from prefect.states import Cancelled as CancelledState
 from prefect.states import Cancelling, Crashed, Pending
 
-from evidence.dvc.history import next_run
-from evidence.dvc.lock import drop, drop_absent, dvc_lock
-from evidence.remote.made import Order, compare, receive
+from evidence.dvc.lock import drop_absent, dvc_lock
+from evidence.remote.made import compare
 from flows.local import storage
 from flows.local.dvc import Cancelled, Dvc, DvcError, OnLine, State
 from flows.local.graph import Graph
 from flows.places import Places, Retries, WorkerLost
 from flows.team.notices.automations import GONE, LOST
-from flows.team.pools.code import changed_params, committed
-from flows.team.pools.inputs import needed
+from flows.team.notices.notice import TRACEBACK
+from flows.team.pools.inputs import changed_params, committed, needed
 from flows.team.pools.lease import EXPIRY_S
 from flows.team.pools.leases import LOOK_S, Leases
 from flows.team.pools.order import FAILED, Ordered, signed
@@ -53,7 +50,6 @@ _FAILED = re.compile(re.escape(FAILED).replace(r"\{\}", "(.*?)"))
 _POLL_S, _LOGS = 1.0, 200
 _LOGGER = "prefect.flow_runs"
 """The logger of a flow; Prefect's workers and pull steps have others."""
-_TRACEBACK = "\nTraceback (most recent call last)"
 _WAITING = (StateType.SCHEDULED, StateType.PENDING)
 
 
@@ -69,7 +65,6 @@ class Away(Places):
         self.leases = Leases(dvc, flow_run.get_id() or "")
         self._commit = ""
         self._pools: dict[str, str] = {}
-        self._stopping = threading.Event()
 
     def is_here(self, name: str) -> bool:
         """Return whether infra/resources.yaml leaves a stage in the folder of the run."""
@@ -120,13 +115,11 @@ class Away(Places):
         """
         if (state := self._prepare(name, force, on_line)) is not None:
             return state
-        order, need = Order(next_run(self.root, self.graph.stages[name]), self._commit), self.needs[name]
+        run, need = self.leases.ordered(name), self.needs[name]
         self._ask(name, force, on_line)
-        if (made := self.leases.made(order.stage, on_line)) is None:
+        if (made := self.leases.made(run, on_line)) is None:
             raise TransientError(f"{name} in pool {need.pool}: the stage completed without a result")
-        receive(self.root, order, made, self.address, lambda others: need.require_packages(name, others, on_line))
-        with dvc_lock(self.root):
-            drop(self.root, {name})
+        self.leases.receive(run, self._commit, made, need, on_line)
         if self.dvc.restore(name) is None:
             raise DataError(
                 f"{name}: the worker's result does not belong to the inputs here; run it with `pool: here` in {FILE} "
@@ -153,10 +146,9 @@ class Away(Places):
         return None
 
     def stop(self) -> None:
-        """End the stages that run here; whoever waits for a worker's run cancels it."""
+        """End the stages that run here and the leases; whoever waits for a worker's run cancels it."""
         super().stop()
         self.leases.close()
-        self._stopping.set()
 
     def _prepare(self, name: str, force: bool, on_line: OnLine) -> State | None:
         """Restore the stage if the cache or the remote has its result, otherwise send what workers read."""
@@ -216,14 +208,14 @@ class Away(Places):
 
     def _start(self, order: Ordered) -> FlowRun:
         need = self.needs[order.stage]
-        started: Any = run_deployment(
+        started = run_deployment(
             f"{FLOW}/{need.pool}",
             parameters={"order": json.loads(signed(order))},
             flow_run_name=str(order),
             timeout=0,
             job_variables=need.job_variables or None,
         )
-        return FlowRun.model_validate(started, from_attributes=True)
+        return cast(FlowRun, started)
 
     def _follow(self, name: str, run: FlowRun, on_line: OnLine) -> FlowRun:
         """Wait for the end of a worker's run and pass its log lines on."""
@@ -244,8 +236,8 @@ class Away(Places):
                     looked = time.monotonic()
                     with contextlib.suppress(TransientError, OSError):
                         if is_lost():  # the server would notice it a minute later
-                            gone: RunState[Any] = Crashed(message=f"{LOST} {EXPIRY_S:.0f} s: {GONE}")
-                            client.set_flow_run_state(run.id, gone, force=True)
+                            message = f"{LOST} {EXPIRY_S:.0f} s: {GONE}"
+                            client.set_flow_run_state(run.id, Crashed(message=message), force=True)
                 if not is_waiting or self._has_worker(client, need.pool):
                     since = time.monotonic()
                 elif time.monotonic() - since > need.wait_s:
@@ -255,7 +247,7 @@ class Away(Places):
                         f"{name}: pool {pool} has had no worker for {need.wait_s:.0f} s; start one with `prefect "
                         f"worker start --pool {pool}`"
                     )
-                if self._stopping.wait(pause_s(time.monotonic() - begin, is_waiting)):
+                if self.leases.ended.wait(pause_s(time.monotonic() - begin, is_waiting)):
                     with contextlib.suppress(httpx.TransportError):
                         _cancel(client, run.id, "the run that waits for it was ended")
                     raise Cancelled("the run is ending")
@@ -271,15 +263,12 @@ class Away(Places):
 
     def _require_completed(self, name: str, run: FlowRun) -> None:
         """Raise the error of a worker's run that did not complete."""
-        state, pool = run.state or Pending(), self.needs[name].pool
-        message = printable(" ".join((state.message or state.name or "").split()))
-        said = f"{name} in pool {pool}: {message} ({_link(run)})"
-        if state.type is StateType.CRASHED:
-            raise WorkerLost(said)
-        if state.type is StateType.CANCELLED:
-            raise DataError(f"{name} in pool {pool}: was cancelled ({_link(run)})")
+        state = run.state or Pending()
+        message = "was cancelled" if state.type is StateType.CANCELLED else state.message or state.name or ""
+        kind = "lost" if state.type is StateType.CRASHED else (state.name or "").lower()
         if state.type is not StateType.COMPLETED:
-            raise _error((state.name or "").lower())(said)
+            told = printable(" ".join(message.split()))
+            raise _error(kind)(f"{name} in pool {self.needs[name].pool}: {told} ({_link(run)})")
 
 
 def pause_s(waited_s: float, is_waiting: bool) -> float:
@@ -294,7 +283,7 @@ def _new_lines(client: SyncPrefectClient, run: UUID, seen: dict[UUID, datetime])
     for offset in range(0, 1 << 30, _LOGS):
         found = client.read_logs(wanted, limit=_LOGS, offset=offset, sort=LogSort.TIMESTAMP_ASC)
         for line in found:
-            if line.id not in seen and line.name == _LOGGER and _TRACEBACK not in line.message:
+            if line.id not in seen and line.name == _LOGGER and TRACEBACK not in line.message:
                 yield printable(line.message)
             seen[line.id] = line.timestamp
         if len(found) < _LOGS:

@@ -1,20 +1,58 @@
-"""The inputs of one stage, brought from the remote to a clone that has never run the stages before it."""
+"""The inputs of a stage on another machine: code at a commit that everyone can fetch, parameters, and outs."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from evidence.audit.findings import listed
 from evidence.dvc.history import overlap, read_pointer
 from evidence.dvc.lock import entries, replace_entries
-from evidence.dvc.pipeline import read_pipeline
-from evidence.dvc.stores import cache_of, object_file
+from evidence.dvc.pipeline import MAIN, read_pipeline
+from evidence.dvc.stores import cache_of
+from evidence.record.environment import changed_files, git
 from evidence.remote.guard import fetch_outs, fetch_pointer
 from flows.local.dvc import Dvc
 from flows.local.graph import Graph, meet
+from flows.local.restore import install
+from flows.team.deployment.git import commit_of, tried
 from flows.team.pools.order import Outs
-from ground.io import DataError, atomic_file
+from flows.team.pools.table import FILE
+from ground.io import DataError
+from pathfinder.core.params import PARAMS_FILE
+
+_NAMED = 3
+
+
+def committed(root: Path, graph: Graph, stages: Iterable[str]) -> str:
+    """The commit with which other machines run ``stages``; raises ``DataError`` if code is not committed or pushed."""
+    if not (head := commit_of(root, "HEAD")):
+        raise DataError(f"{root}: no git commit; stages on other machines need committed code")
+    read = {MAIN.as_posix(), FILE.as_posix(), *(dep for name in stages for dep in graph.stages[name].deps)}
+    outs = {out for stage in graph.stages.values() for out in stage.all_outs}
+    if (differ := changed_files(root=root)) is None:
+        raise DataError(f"{root}: `git status` fails, so uncommitted code is unknown; correct what it names")
+    changed = [
+        path
+        for path in sorted(differ)
+        if (path.endswith(".dvc") or meet([path], read)) and not meet([path], outs)  # git may have metrics too
+    ]
+    if changed:
+        raise DataError(
+            f"{listed(changed, _NAMED)}: not committed; stages on other machines run committed code: commit "
+            f"and push, or set `pool: here` in {FILE}"
+        )
+    if head.encode() not in tried(root, "ls-remote", "origin").stdout:
+        tried(root, "fetch", "-q", "origin")
+        if not (git("branch", "-r", "--contains", head, root=root) or "").strip():
+            raise DataError(f"commit {head[:12]} is not on git's origin, where workers get their code; push it")
+    return head
+
+
+def changed_params(root: Path) -> str:
+    """The text of params.yaml if it differs from the commit's, otherwise nothing."""
+    text = (root / PARAMS_FILE).read_text(encoding="utf-8") if (root / PARAMS_FILE).exists() else ""
+    return "" if text == git("show", f"HEAD:./{PARAMS_FILE}", root=root) else text
 
 
 def needed(root: Path, graph: Graph, name: str) -> dict[str, Outs]:
@@ -27,7 +65,7 @@ def needed(root: Path, graph: Graph, name: str) -> dict[str, Outs]:
 
 
 def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
-    """Put the inputs of a stage into the folder; returns the number of objects of outs.
+    """Put the inputs of a stage into a clone that may never have run the stages before it; returns their number.
 
     The folder forgets its own result of the stage: DVC takes it from the run cache, or runs the stage. Raises
     ``DataError`` if dvc.yaml has no such stage, or the remote lacks an object or has different bytes.
@@ -55,7 +93,6 @@ def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
     targets = sorted({*parts, *(pointer.name for pointer in pointers)})
     if targets:
         dvc.checkout(*targets, force=True)
-    for path in outs.keys() - folders:  # DVC does not check out files that git has
-        with atomic_file(root / path) as temporary:
-            shutil.copyfile(object_file(cache_of(root), outs[path]), temporary)
+    for path in outs.keys() - folders:
+        install(root / path, cache_of(root), outs[path])
     return count

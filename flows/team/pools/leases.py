@@ -17,7 +17,7 @@ from functools import partial
 from evidence.dvc.history import Locked, next_run
 from evidence.dvc.lock import drop, dvc_lock
 from evidence.dvc.pipeline import read_pipeline
-from evidence.record.environment import describe_actor, git
+from evidence.record.environment import describe_actor
 from evidence.remote.made import Made, Order, State, hand_back, receive
 from evidence.remote.publication import creates_exclusively
 from extras.unfinished import HOME as UNFINISHED
@@ -26,6 +26,7 @@ from flows.local import storage
 from flows.local.dvc import Dvc, OnLine
 from flows.local.processes import is_here, place
 from flows.places import Elsewhere
+from flows.team.deployment.git import commit_of
 from flows.team.pools.lease import GONE_S, SILENT, Lease, Terms
 from flows.team.pools.table import Needs
 from ground.io import DataError, PathfinderError, TransientError
@@ -39,13 +40,14 @@ _LONGEST = 200
 class Leases:
     """The leases of the stages that ``dvc`` runs in a flow run, or in no ``run``; thread-safe.
 
-    If another run keeps computing a stage, ``held`` waits for it or, unless it ``stays``, raises ``Elsewhere``.
+    If another run keeps computing a stage, ``held`` waits for it or, unless it ``stays``, raises ``Elsewhere``. The
+    event ``ended`` is set by ``close``.
     """
 
     def __init__(self, dvc: Dvc, run: str = "", stays: bool = True) -> None:
         self._dvc, self._root, self._run, self._stays = dvc, dvc.root, run or str(os.getpid()), stays
         self._held: dict[str, Lease] = {}
-        self._ended, self._is_told = threading.Event(), False
+        self.ended, self._is_told = threading.Event(), False
 
     @contextlib.contextmanager
     def held(self, name: str, force: bool, needs: Needs, on_line: OnLine) -> Iterator[Callable[[], bool]]:
@@ -115,9 +117,16 @@ class Leases:
         made = self.made(run, on_line)
         return made is not None and self._received(run, made, needs, on_line)
 
+    def receive(self, run: Locked, commit: str, made: Made, needs: Needs, on_line: OnLine) -> None:
+        """Put the result of a run into the cache, from which DVC restores it; raises as ``evidence.remote.made``."""
+        allow = partial(needs.require_packages, run.name, say=on_line)
+        receive(self._root, Order(run, commit), made, os.environ[storage.REMOTE], allow)
+        with dvc_lock(self._root):
+            drop(self._root, {run.name})
+
     def close(self) -> None:
         """End all leases."""
-        self._ended.set()
+        self.ended.set()
         for name in [*self._held]:
             self._end(name)
 
@@ -150,20 +159,17 @@ class Leases:
     def _wait(self, other: Terms, looks: int, on_line: OnLine) -> None:
         if not looks:
             on_line(f"is computed by {other}; waits for the result")
-        self._ended.wait(LOOK_S)
+        self.ended.wait(LOOK_S)
         self._dvc.check()
 
     def _received(self, run: Locked, made: Made, needs: Needs, on_line: OnLine) -> bool:
-        order = Order(run, (git("rev-parse", "HEAD", root=self._root) or "").strip())
+        commit = commit_of(self._root, "HEAD")
         earlier = made.model_copy(update={"state": "restored"})  # its commit may be a different one with the same code
         try:
-            allow = partial(needs.require_packages, run.name, say=on_line)
-            receive(self._root, order, earlier, os.environ[storage.REMOTE], allow)
+            self.receive(run, commit, earlier, needs, on_line)
         except DataError as error:
             on_line(f"the result of the other run is not used: {error}")
             return False
-        with dvc_lock(self._root):
-            drop(self._root, {run.name})
         return True
 
     def _end(self, name: str, made: Made | None = None, cause: str = "") -> bool:

@@ -74,7 +74,7 @@ class Held(leases.Leases):
         does = {"check": lambda _: None, "restore": lambda *_: None, "end": lambda *_: on_lost()}
         self._dvc, self._root, self._stays = type("Dvc", (), does)(), Path(name), stays
         self._held, self._is_told, self._team = {}, False, team
-        self._ended = cast(Any, team.clock.Event())
+        self.ended = cast(Any, team.clock.Event())
 
     def ordered(self, name: str) -> Locked:
         """The run of a stage, which its name determines here."""
