@@ -39,6 +39,7 @@ _PREFILL_CELLS = 1 << 25  # rows * tokens^2 of a batch in process: 128 MiB of fl
 _AT_ONCE = 2
 """Batches that a CPU draws at a time. The pipeline has few other stages to run at that time."""
 _REFUSED_FIRST = 8  # after so many different prompts without an answer, the server is at fault
+_REFUSES = "the server refuses every prompt"
 
 PromptOf = Callable[[str], str]
 """Builds the prompt of a journal key."""
@@ -112,22 +113,24 @@ class ServerJudge:
     sampling: ServerSampling
     before: Turns = ()
     specials: tuple[str, ...] = FOREIGN_SPECIALS
+    works: bool = False  # a server gave an answer
 
     def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, meter: Meter) -> dict[str, str]:
         """Ask for the missing answers concurrently and write each on arrival.
 
-        Refusals wait for the first answer, which shows that the server works. Raises ``DataError`` if it refuses eight
-        prompts before; none of them is written.
+        Refusals wait for the first answer, which shows that the server works. Before it, none is written: it counts as
+        an engine error, and eight refused prompts raise ``DataError``.
         """
         missing = _missing(keys, journal, meter)
-        arrivals = _Arrivals(journal, meter)
+        arrivals = _Arrivals(journal, meter, self.works)
         if missing:
             requests = ((key, prompt_of(key)) for key in missing if meter.take())
             try:
                 self.start().chat(requests, self.sampling, arrivals.take, self.before)
-                arrivals.write()
             finally:
                 journal.sync()
+        self.works = arrivals.works
+        arrivals.drop()
         return arrivals.failed
 
 
@@ -137,29 +140,36 @@ class _Arrivals:
 
     journal: Journal
     meter: Meter
+    works: bool
     failed: dict[str, str] = field(default_factory=dict)
-    waiting: dict[str, Reply | Failure] = field(default_factory=dict)
-    works: bool = False  # the server gave an answer
+    waiting: dict[str, Failure] = field(default_factory=dict)
 
     def take(self, key: str, result: Reply | Failure) -> None:
         """Write a result, or keep a refusal; raises ``DataError`` at the eighth prompt without an answer."""
-        if isinstance(result, Failure) and result.outcome == "engine_error":
-            self.failed[key] = result.message
-            self.meter.failed()
+        if isinstance(result, Reply):
+            self.works = True
+        elif result.outcome == "engine_error":
+            self._fail(key, result.message)
             return
-        self.waiting[key] = result
-        self.works = self.works or isinstance(result, Reply)
-        if self.works:
-            self.write()
-        elif len({key.partition(":")[0] for key in self.waiting}) == _REFUSED_FIRST and isinstance(result, Failure):
-            raise DataError(f"the server refuses every prompt: {result.message}; correct the server or its settings")
+        elif not self.works:
+            self.waiting[key] = result
+            if len({name.partition(":")[0] for name in self.waiting}) == _REFUSED_FIRST:
+                raise DataError(f"{_REFUSES}: {result.message}; correct the server or its settings")
+            return
+        for name, found in {**self.waiting, key: result}.items():
+            entry = _entry(found)
+            self.journal.write(name, entry)
+            self.meter.answered(name, entry)
+        self.waiting.clear()
 
-    def write(self) -> None:
-        """Write all results that wait."""
-        for key in list(self.waiting):
-            entry = _entry(self.waiting.pop(key))
-            self.journal.write(key, entry)
-            self.meter.answered(key, entry)
+    def drop(self) -> None:
+        """Count the refusals that still wait as failed: the server gave no answer at all."""
+        for key, refusal in self.waiting.items():
+            self._fail(key, f"{_REFUSES}: {refusal.message}")
+
+    def _fail(self, key: str, message: str) -> None:
+        self.failed[key] = message
+        self.meter.failed()
 
 
 class LocalJudge:

@@ -155,12 +155,17 @@ def test_a_server_that_refuses_every_prompt_ends_the_run_and_nothing_is_kept(tmp
         with pytest.raises(DataError, match=r"refuses every prompt: .*fault.*; correct the server"):
             judge.ask(KEYS, prompt_of, journal, meter_of())
         assert len(journal) == 0
-        votes = [f"p1:{vote}" for vote in range(1, 10)]
-        assert judge.ask(votes, prompt_of, journal, meter_of()) == {}
-        assert {journal[key]["outcome"] for key in votes} == {"refused"}, "one prompt says nothing about the server"
+        votes = [f"p{prompt}:{vote}" for prompt in range(1, 8) for vote in range(1, 3)]
+        failed = judge.ask(votes, prompt_of, journal, meter_of())
+        assert sorted(failed) == votes, "seven prompts end no run"
+        assert "refuses every prompt: " in failed["p1:1"]
+        assert len(journal) == 0
         server.calls, server.fault = 0, lambda n: "400" if n < 5 else "none"
         assert judge.ask(KEYS, prompt_of, journal, meter_of()) == {}
         assert sum("outcome" in journal[key] for key in KEYS) == 5
+        server.fault = lambda n: "400"
+        assert judge.ask(votes[:1], prompt_of, journal, meter_of()) == {}
+        assert journal[votes[0]]["outcome"] == "refused", "the server has answered in this run"
 
 
 @pytest.mark.parametrize("engine", ["openai", "transformers"])
