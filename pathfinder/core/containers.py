@@ -64,8 +64,14 @@ def _entry(name: str, file: zipfile.ZipFile, handle: IO[bytes], entry: str) -> A
 
 
 def _of_csv(name: str, handle: IO[bytes], separator: str, lists: Collection[str] | None) -> Rows:
-    """The rows, without empty cells of the columns that hold JSON."""
+    """The rows, without empty cells of the columns that hold JSON.
+
+    Spreadsheets separate by semicolons where a comma is the decimal point.
+    """
     csv.field_size_limit(LONGEST_LINE)
+    header = handle.readline(1 << 16)
+    handle.seek(0)
+    separator = next((one for one in (separator, ";", "\t") if one.encode() in header), separator)
     reader = csv.reader(TextIOWrapper(handle, "utf-8-sig", newline=""), delimiter=separator, strict=True)
     try:
         columns, read = next(reader, []), LISTS if lists is None else lists
@@ -80,8 +86,8 @@ def _of_csv(name: str, handle: IO[bytes], separator: str, lists: Collection[str]
     except (csv.Error, UnicodeDecodeError) as error:
         is_csv = isinstance(error, csv.Error)
         line = reader.line_num if is_csv else _undecodable(handle)
-        remedy = f", and separate the columns by {'commas' if separator == ',' else 'tabs'}" * is_csv
-        raise DataError(f"{name}: not CSV in UTF-8 (line {line}: {error}); correct the line{remedy}") from error
+        remedy = "correct the line" if is_csv else "convert the file to UTF-8"
+        raise DataError(f"{name}: not CSV in UTF-8 (line {line}: {error}); {remedy}") from error
 
 
 def _undecodable(handle: IO[bytes]) -> int:

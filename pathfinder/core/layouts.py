@@ -286,7 +286,9 @@ def _choice(choice: Row) -> str:
 
 def _inspect(row: Row) -> Taken:
     output, epoch = row["output"], row["epoch"]
-    texts, sides = _choices(output.get("choices", []) if isinstance(output, dict) else output)
+    if not isinstance(output, dict):
+        raise WrongError(f"output is {output!r:.80}, expected an object with choices")
+    texts, sides = _choices(output.get("choices", []))
     name = row.get("id")
     return Taken(question_in(row["input"], "input"), texts, sides, id=name if epoch == 1 else f"{name}/epoch {epoch}")
 

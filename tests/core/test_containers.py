@@ -19,9 +19,12 @@ from tests.core.test_given import HERE, PROBLEM, STEPS, read
         ("question,answer\nP\n", "row 1: 1 cells, expected 2"),
         ("question,question\nP,a\n", "two columns have the same name"),
         ('question,answer\nP,"a', r"not CSV in UTF-8 \(line 2: "),
-        ('"a";"b"\n', r"not CSV .*; correct the line, and separate the columns by commas$"),
+        ('question,answer\n"a";"b"\n', r"not CSV in UTF-8 \(line 2: .*; correct the line$"),
         ('question,answer\nP,a\nP,"a"b\nP,a\n', r"not CSV in UTF-8 \(line 3: "),
-        ("question,answer\n" + "P,\ufffd\n" * 9000 + "P,\udcff\nP,a\n", r"not CSV in UTF-8 \(line 9002: "),
+        (
+            "question,answer\n" + "P,\ufffd\n" * 9000 + "P,\udcff\nP,a\n",
+            r"not CSV .*\(line 9002: .*; convert the file to UTF-8$",
+        ),
         ("problem,steps\nP,\"['a', 'b']\"\n", "row 1: steps is .*expected a JSON list"),
         ("question,answer\n", "contains no solution"),
         ("", "contains no solution"),
@@ -97,8 +100,11 @@ def test_a_name_of_the_hub_has_a_split(tmp_path: Path) -> None:
         read_given(f"hub:{tmp_path / 'none'}:test")
 
 
-def test_a_table_of_windows_is_read(tmp_path: Path) -> None:
-    (tmp_path / "in.csv").write_bytes(b'\xef\xbb\xbfquestion,answer\r\nP,"a\r\n\r\nb"\r\n\r\nQ,c\r\n')
+@pytest.mark.parametrize("separator", [b",", b";", b"\t"])
+def test_a_table_of_windows_is_read(tmp_path: Path, separator: bytes) -> None:
+    """Its spreadsheets separate by semicolons where a comma is the decimal point."""
+    table = b'\xef\xbb\xbfquestion,answer\r\nP,"a\r\n\r\nb"\r\n\r\nQ,c\r\n'
+    (tmp_path / "in.csv").write_bytes(table.replace(b",", separator))
     found = list(read_given(str(tmp_path / "in.csv")).each())
     assert [(one.id, one.problem, one.steps) for one in found] == [("1", "P", ("a", "b")), ("2", "Q", ("c",))]
 
