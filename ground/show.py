@@ -132,18 +132,26 @@ def _entry(head: str, value: Any, indent: str, step: str, colour: bool) -> Itera
 
 
 class _Example(TyperCommand):
+    title = "Example"
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         shown = copy(self)
-        shown.epilog = f"Example:\n\n{ctx.command_path} {self.epilog}".rstrip()
+        shown.epilog = f"{self.title}:\n\n{ctx.command_path} {self.epilog}".rstrip()
         TyperCommand.format_help(shown, ctx, formatter)
 
 
-def example(arguments: str = "") -> dict[str, Any]:
+class _ExampleInClone(_Example):
+    title = "Example, in a clone of the project"
+
+
+def example(arguments: str = "", in_clone: bool = False) -> dict[str, Any]:
     """For ``@app.command(**example(arguments))``: the help of the verb ends with an example that has these arguments.
+
+    With ``in_clone``, it says that the example needs files of a clone.
 
     The help names the verb as the reader called it, for example ``pathfinder lineage up`` or ``python -m evidence up``.
     """
-    return {"cls": _Example, "epilog": arguments}
+    return {"cls": _ExampleInClone if in_clone else _Example, "epilog": arguments}
 
 
 class Verbs(TyperGroup):

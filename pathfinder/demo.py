@@ -12,16 +12,15 @@ from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS, LEGEND, as_
 from pathfinder.prm.results import ScoredSolution, UnscoredSolution
 
 MODEL = Path(__file__).parent / "demo_model"
-_NEXT = """{legend}
+_NEXT = f"""{LEGEND}
 
-This tiny model knows only such stories. What to try next
-(in a clone, after `make env` and `source .venv/bin/activate`):
-  pathfinder serve {model}
+This tiny model knows only such stories. What to try next:
+  pathfinder serve pathfinder/demo_model
       opens a page where you paste a solution
-  pathfinder score FILE --pretty --model {model}
+  pathfinder score FILE --pretty --model pathfinder/demo_model
       draws the same picture of your own stories
   make run
-      trains the PRMs in about five minutes and writes reports/report.html"""
+      in a clone, trains the PRMs in about five minutes and writes reports/report.html"""
 
 
 def scored() -> ScoredSolution | UnscoredSolution:
@@ -39,6 +38,4 @@ def shown() -> str:
     """The picture and what to try next, in colours if standard output is a terminal."""
     solution = scored()
     picture = as_text(picture_of(solution.problem, solution.steps), has_colour(sys.stdout))
-    here = Path.cwd()
-    model = MODEL.relative_to(here) if MODEL.is_relative_to(here) else MODEL
-    return f"{picture}\n\n{_NEXT.format(legend=LEGEND, model=model)}"
+    return f"{picture}\n\n{_NEXT}"

@@ -36,7 +36,7 @@ def test_it_runs_in_an_empty_folder_and_says_what_to_try_next(tmp_path: Path) ->
     assert "\x1b" not in done.stdout, "colours are for a terminal"
     assert list(tmp_path.iterdir()) == []
     assert "first error, math error" in done.stdout
-    assert f"pathfinder serve {MODEL}" in done.stdout
+    assert "pathfinder serve pathfinder/demo_model\n" in done.stdout
     assert done.stderr == ""
 
 
