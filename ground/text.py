@@ -58,6 +58,12 @@ _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u20
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
+class UsageError(DataError):
+    """A wrong command, whatever the files hold: an option that is unknown, or not for the other options."""
+
+    exit_status = 2
+
+
 def printable(text: str) -> str:
     """``text`` with every control character and invisible character, except newlines, written as an escape."""
     return "".join(c if _is_visible(c) else c.encode("unicode_escape").decode() for c in text)

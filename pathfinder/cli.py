@@ -16,8 +16,9 @@ from typer.main import get_group
 
 from ground.io import DataError
 from ground.show import PIPELINE, PIPELINE_VERBS, AsJson, AsJsonLines, Verbs, example, flushed, show, show_row
-from ground.text import errors_without_traceback, has_colour, printable
+from ground.text import UsageError, errors_without_traceback, has_colour, printable
 from pathfinder.bench import Precision, Revision, Rules, System, bench, leaderboard
+from pathfinder.options import Columns, Data, Model, PolicyServer, Pretty, Problems, Prompt, Server, Split
 
 if TYPE_CHECKING:
     from pathfinder.core.given import Given
@@ -79,35 +80,6 @@ def options(
     """Options of the command itself."""
 
 
-Data = Annotated[Path | None, typer.Option(help="The benchmark's folder (default: artifacts/raw/BENCHMARK).")]
-Model = Annotated[
-    str,
-    typer.Option(
-        help="Folder of the PRM, a repository of the Hub (ORG/NAME), or the name of a published PRM such as qwen-prm "
-        "(docs/benchmarks.md)."
-    ),
-]
-Prompt = Annotated[
-    Literal["default", "official-processbench", "official-prmbench", "official-search"],
-    typer.Option(help="Prompt: the training prompt, or a published runner's."),
-]
-Server = Annotated[
-    str | None, typer.Option(help="A server (…/v1) that offers this model; only its tokenizer is read here.")
-]
-Split = Annotated[
-    Literal["auto", "blank", "lines", "numbered"],
-    typer.Option(
-        help="Where a step of a text begins: after a blank line, at a line, or at its number (Step 2:); auto: at "
-        "numbers if there are several, else at blank lines, else at lines; candidates always at blank lines."
-    ),
-]
-Columns = Annotated[
-    str,
-    typer.Option(help="The names of your fields: problem=FIELD,steps=FIELD (or solution=, solutions=)[,id=FIELD]."),
-]
-Problems = Annotated[str, typer.Option(help="The input file of a batch, if FILE holds its answers (custom_id).")]
-
-
 def given_in(file: str, split: Any, columns: str, problems: str, has_candidates: bool = False) -> Given:
     """The solutions of a file; a line on standard error says how they were read if there was a choice."""
     from pathfinder.core.given import read_given
@@ -129,7 +101,9 @@ def demo(as_json: AsJson = False) -> None:
         typer.echo(demo.shown())
 
 
-@app.command(rich_help_panel=BENCHMARKS, **example("examples/solution.txt --model pathfinder/demo_model --pretty"))
+@app.command(
+    rich_help_panel=BENCHMARKS, **example("examples/solution.txt --model pathfinder/demo_model --pretty", in_clone=True)
+)
 def score(
     file: Annotated[
         str,
@@ -160,7 +134,7 @@ def score(
         Literal["scores", "processbench", "prmbench"],
         typer.Option("--as", help="What to print: all scores, or the predictions that `pathfinder grade` reads."),
     ] = "scores",
-    pretty: Annotated[bool, typer.Option("--pretty", help="Draw each problem instead of printing JSON Lines.")] = False,
+    pretty: Pretty = False,
     as_json: AsJsonLines = False,
 ) -> None:
     """Score every step of the solutions in a file: probabilities of the labels, and the reward.
@@ -174,7 +148,7 @@ def score(
     from pathfinder.tree.passes import Mode
 
     if pretty and (as_json or form != "scores"):
-        raise typer.BadParameter("give one of --json, --as and --pretty")
+        raise UsageError("give one of --json, --as and --pretty")
     solutions = results.read_solutions(given_in(file, split, columns, problems))
     with (
         open_named(model, revision, dtype, url, system, Mode(mode), preset) as scorer,
@@ -192,7 +166,9 @@ def score(
                     show_row(results.prediction(form, solution, scores))
 
 
-@app.command(rich_help_panel=BENCHMARKS, **example("examples/candidates.jsonl --model pathfinder/demo_model"))
+@app.command(
+    rich_help_panel=BENCHMARKS, **example("examples/candidates.jsonl --model pathfinder/demo_model", in_clone=True)
+)
 def rerank(
     file: Annotated[
         str,
@@ -205,13 +181,17 @@ def rerank(
     model: Model = "models/full",
     revision: Revision = None,
     preset: Prompt = "default",
+    mode: Annotated[
+        Literal["both", "positive", "all"], typer.Option(help="How the rewards are read, as for `score`.")
+    ] = "both",
     dtype: Precision = "auto",
     url: Server = None,
     system: System = None,
     split: Split = "auto",
     columns: Columns = "",
     problems: Problems = "",
-    _: AsJsonLines = False,
+    pretty: Pretty = False,
+    as_json: AsJsonLines = False,
 ) -> None:
     """Choose the best of several solutions per problem by their step rewards, the vote of their answers, or both.
 
@@ -220,15 +200,23 @@ def rerank(
     """
     from ground.progress import Progress
     from pathfinder.baselines.named import open_named
-    from pathfinder.policy.rerank import read_candidates, reranked
+    from pathfinder.policy.rerank import drawn, read_candidates, reranked
+    from pathfinder.prm.results import warning
+    from pathfinder.tree.passes import Mode
 
+    if pretty and as_json:
+        raise UsageError("give one of --json and --pretty")
     given = read_candidates(given_in(file, split, columns, problems, has_candidates=True))
     with (
-        open_named(model, revision, dtype, url, system, preset=preset) as prm,
+        open_named(model, revision, dtype, url, system, Mode(mode), preset) as prm,
         Progress("rerank", len(given), "problems") as progress,
     ):
-        for row in reranked(prm, given):
-            show_row(row)
+        for one, row in zip(given, reranked(prm, given), strict=True):
+            if pretty:
+                told = [warning(row["unlike"]), ""] if row["unlike"] else []
+                show(row, as_json=False, lines=[f"{one.id}:", *drawn(one, row), "", *told])
+            else:
+                show_row(row)
             progress.advance(1)
 
 
@@ -280,11 +268,11 @@ def serve(
         http_server(served).run(sockets=[socket])
 
 
-app.command(rich_help_panel=BENCHMARKS, **example("pathfinder/demo_model --data data --limit 5"))(bench)
+app.command(rich_help_panel=BENCHMARKS, **example("pathfinder/demo_model --data data --limit 5", in_clone=True))(bench)
 app.command(rich_help_panel=BENCHMARKS, **example("one/ another/ --page board.html"))(leaderboard)
 
 
-@app.command(rich_help_panel=BENCHMARKS, **example("prmbench artifacts/predictions/prmbench/full.jsonl"))
+@app.command(rich_help_panel=BENCHMARKS, **example("prmbench artifacts/predictions/prmbench/full.jsonl", in_clone=True))
 def grade(
     benchmark: Annotated[Literal["processbench", "prmbench", "search"], typer.Argument(help="The benchmark.")],
     file: Annotated[
@@ -304,7 +292,7 @@ def grade(
     from pathfinder.benchmarks.grade import grade, notes, render
 
     if as_json and output not in ("table", "json"):
-        raise typer.BadParameter("give one of --json and --format")
+        raise UsageError("give one of --json and --format")
     result = grade(benchmark, file, data or Path("artifacts/raw") / benchmark, preset)
     if as_json or output == "json":
         show(result, as_json=True)  # its details have the counts of the notes
@@ -314,7 +302,9 @@ def grade(
             typer.echo(f"note: {note}", err=True)
 
 
-@app.command(rich_help_panel=BENCHMARKS, **example("data/search/math.jsonl --policy data/models/base --out rows"))
+@app.command(
+    rich_help_panel=BENCHMARKS, **example("data/search/math.jsonl --policy data/models/base --out rows", in_clone=True)
+)
 def label(
     file: Annotated[
         str, typer.Argument(help="Solutions in any layout of `score`, each with the right `answer` (docs/data.md).")
@@ -324,7 +314,7 @@ def label(
         str | None,
         typer.Option(help="The model that completes: a folder, or a repository of the Hub (default: as in `bench`)."),
     ] = None,
-    url: Annotated[str | None, typer.Option(help="A server (…/v1) that offers the policy, and no other model.")] = None,
+    url: PolicyServer = None,
     completions: Annotated[int, typer.Option(min=1, help="Completions after each step.")] = 8,
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens per completion.")] = 1024,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Temperature; top-p is 0.95.")] = 0.7,
@@ -353,7 +343,7 @@ def training() -> typer.Typer:
     from pathfinder.train import train
 
     verbs = typer.Typer()
-    verbs.command(rich_help_panel=BENCHMARKS, **example("examples/steps.jsonl --out my"))(train)
+    verbs.command(rich_help_panel=BENCHMARKS, **example("examples/steps.jsonl --out my", in_clone=True))(train)
     return verbs
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from ground import io
 from ground.progress import duration
 from ground.show import counted
+from ground.text import UsageError
 from pathfinder.bench.search import SearchOptions, policy_of, settings_of
 from pathfinder.core.given import GivenSolution
 from pathfinder.engines.workers import Workers, chunk_folder
@@ -28,7 +29,7 @@ def labelled(
     not fit.
     """
     if str(out) == "-":
-        raise io.DataError("--out -: label resumes from a file, not from standard output; name a new file")
+        raise UsageError("--out -: label resumes from a file, not from standard output; name a new file")
     if out.exists():
         raise io.DataError(f"{out}: exists; name a new file with --out, or remove it")
     tasks, start, options = tasks_of(solutions), time.monotonic(), SearchOptions(policy, url)

@@ -13,6 +13,7 @@ import typer
 
 from ground import io
 from ground.show import AsJson, aligned, counted, show
+from ground.text import UsageError
 from pathfinder.bench import Revision
 
 if TYPE_CHECKING:
@@ -135,11 +136,11 @@ def _refuse(out: Path, base: str, revision: str | None, head: str, variant: str 
     if not out.name or (out.exists() and (not out.is_dir() or any(out.iterdir()))):
         raise io.DataError(f"{out}: not an empty folder; name a new one with --out, or remove it")
     if head == "classes" and variant not in (None, "no_subtasks"):
-        raise io.DataError(f"--head classes has one label, so it cannot train {variant}; leave --variant out")
+        raise UsageError(f"--head classes has one label, so it cannot train {variant}; leave --variant out")
     if revision and not base:
-        raise io.DataError("--revision is for a --base of the Hub; name it, or leave the option out")
+        raise UsageError("--revision is for a --base of the Hub; name it, or leave the option out")
     if separator and head == "tokens":
-        raise io.DataError("--separator needs --head classes; add that, or leave --separator out")
+        raise UsageError("--separator needs --head classes; add that, or leave --separator out")
 
 
 def _base(name: str, revision: str | None, head: str) -> OpenedModel:

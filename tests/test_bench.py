@@ -249,27 +249,35 @@ def test_the_search_has_the_settings_of_the_paper() -> None:
 
 
 def test_what_cannot_be_evaluated_is_named(folder: Path) -> None:
-    for words, message in (
-        (["model", "--on", "prmbench,mmlu"], "unknown benchmark 'mmlu'; use processbench, prmbench, search"),
+    write_jsonl(Path("mine.jsonl"), [{"problem": "3 + 4?", "answer": 7}])
+    absent = (
         (["model", "--on", "search"], "none of the six search sets; name another folder"),
         (["model", "--on", "search", "--problems", "no.jsonl"], "no.jsonl: no such file"),
         (["model", "--on", "search", "--problems", "mine.jsonl"], "--policy Qwen/Qwen2.5-7B-Instruct"),
+        (["critic:critic-nobody", "--url", "http://a/v1"], "no such judge"),
+        (["nobody"], "a PRM may also be pathfinder/demo_model, models/full, which"),
+        (["model", "--data", "nowhere"], "nowhere/processbench: no such folder; --data names the folder"),
+    )
+    wrong = (
+        (["model", "--on", "prmbench,mmlu"], "unknown benchmark 'mmlu'; use processbench, prmbench, search"),
         (["model", "--url", "http://a/v1", "--url", "http://b/v1"], "a PRM is scored behind one server"),
         (["critic:GPT-4o"], "name the server of the model"),
         (["critic:GPT-4o", "--on", "search", "--url", "http://a/v1"], "cannot guide a search"),
-        (["critic:critic-nobody", "--url", "http://a/v1"], "no such judge"),
         (["model", "--problems", "no.jsonl"], "--problems: only for --on search; leave it out"),
         (["critic:GPT-4o", "--system", "skywork"], "only for a PRM"),
         (["critic:GPT-4o", "--policy-url", "http://a/v1"], "--policy-url: only for --on search"),
         (["model", "--votes", "8"], "--votes: only for a chat model, critic:NAME"),
         (["model", "--system", "skywork", "--url", "http://a/v1"], "skywork is scored in this process"),
-        (["nobody"], "a PRM may also be pathfinder/demo_model, models/full, which"),
-        (["model", "--data", "nowhere"], "nowhere/processbench: no such folder; --data names the folder"),
-    ):
-        write_jsonl(Path("mine.jsonl"), [{"problem": "3 + 4?", "answer": 7}])
-        done = CLI.invoke(app, ["bench", *words])
-        assert done.exit_code == 1, words
-        assert re.search(re.escape(message), done.output), done.output
+        (["model", "--url", "localhost:8000"], "localhost:8000: not a server's address; give one such as http://"),
+        (["model", "--on", "search", "--policy-url", "a"], "a: not a server's address"),
+        (["model", "--revision", "main"], "a folder has no revision"),
+        (["model", "--system", "gpt"], "unknown system 'gpt'"),
+    )
+    for status, commands in ((1, absent), (2, wrong)):
+        for words, message in commands:
+            done = CLI.invoke(app, ["bench", *words])
+            assert done.exit_code == status, words
+            assert re.search(re.escape(message), done.output), done.output
 
 
 SIZES = {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000}

@@ -102,16 +102,16 @@ def test_every_preset(rows: str, preset: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "error"),
+    ("options", "status", "error"),
     [
-        (["--preset", "official-processbench"], "step 0: the most likely token at math is neither <+> nor <->"),
-        (["--system", "skywork", "--mode", "pass1"], "mode pass1 asks for labels, which skywork does not have"),
+        (["--preset", "official-processbench"], 1, "step 0: the most likely token at math is neither <+> nor <->"),
+        (["--system", "skywork", "--mode", "pass1"], 2, "mode pass1 asks for labels, which skywork does not have"),
     ],
 )
-def test_errors_are_one_line(rows: str, options: list[str], error: str) -> None:
+def test_errors_are_one_line(rows: str, options: list[str], status: int, error: str) -> None:
     save_prm(Path("model"))
     done = cli.invoke(app, ["score", "in.jsonl", "--model", "model", *options])
-    assert done.exit_code == 1
+    assert done.exit_code == status
     assert done.stdout == ""
     assert error in done.stderr
     assert len(done.stderr.splitlines()) == 1

@@ -32,6 +32,8 @@ CHECKED = [
     for command in re.findall(r'\bchecked\(f?"([^"]+)"', path.read_text(encoding="utf-8"))
 ]
 """Every command whose printed JSON a test compares with docs/commands.md."""
+INSTALLED = ("demo", "score", "rerank", "serve", "bench", "leaderboard", "grade", "label", "train")
+"""The verbs of the method, which an installed package has."""
 MODEL = ("--model", "model")
 SOLUTIONS = [{"id": f"gsm8k-{n}", "problem": f"{n} + 1?", "steps": ["We add.", f"It is {n + 1}."]} for n in range(2)]
 
@@ -87,6 +89,9 @@ def test_help_fits_eighty_columns(words: tuple[str, ...], monkeypatch: pytest.Mo
     arguments = VERBS[words].epilog
     assert f" pathfinder {' '.join(words)} {arguments}".rstrip() in map(str.rstrip, lines), "declare an example"
     assert VERBS[words].make_context(words[-1], arguments.split())
+    names_files = any(word.startswith(("examples/", "data", "artifacts/")) for word in arguments.split())
+    says_so = "Example, in a clone of the project:" in map(str.strip, lines)
+    assert says_so == (names_files and words[0] in INSTALLED)
 
 
 def test_examples_without_a_run_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,8 +129,29 @@ def test_scores_as_json(scoring: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         done = CLI.invoke(APP, [*score, "--pretty", *other])
         assert (done.exit_code, done.stdout) == (2, "")
         assert "give one of --json, --as and --pretty" in done.stderr
-    done = CLI.invoke(APP, ["grade", "search", "in.jsonl", "--format", "latex", "--json"])
-    assert (done.exit_code, "give one of --json and --format" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("grade search in.jsonl --format latex --json", "give one of --json and --format"),
+        ("rerank candidates.jsonl --model model --pretty --json", "give one of --json and --pretty"),
+        ("rerank candidates.jsonl --model model --mode positive --system llemma", "which llemma does not have"),
+        ("score in.jsonl --model model --columns problem=problem", "--columns problem=problem: expected"),
+        ("score in.jsonl --columns problem=a,steps=b --problems c", "--problems is only for the answers of a batch"),
+        ("score in.jsonl --model model --url localhost:8000/v1", "localhost:8000/v1: not a server's address"),
+        ("score in.jsonl --model model --url http://me:secret@a/v1", "must not name a user or a password"),
+        ("label in.jsonl --out -", "--out -: label resumes from a file"),
+        ("label in.jsonl --out new --url 127.0.0.1", "not a server's address"),
+    ],
+)
+def test_a_wrong_command_is_one_line_with_status_two(
+    scoring: Path, words: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(scoring)
+    done = CLI.invoke(APP, words.split())
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert message in done.stderr
 
 
 def test_grades_as_json(scoring: Path, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

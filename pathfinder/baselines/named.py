@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ground.io import DataError
-from ground.text import printable
+from ground.text import UsageError, printable
 from pathfinder.baselines.opening import method_of, open_with
 from pathfinder.core.params import Score
 from pathfinder.core.steps import PRM
@@ -35,10 +34,10 @@ class Named:
     def settings(self, url: str | None = None) -> Score:
         """Settings for scoring with it in this process, or behind the server at ``url``.
 
-        Raises ``DataError`` for a published PRM behind a server.
+        Raises ``UsageError`` for a published PRM behind a server.
         """
         if url and self.system:
-            raise DataError(f"--url: {self.system} is scored in this process; leave the option out")
+            raise UsageError(f"--url: {self.system} is scored in this process; leave the option out")
         server: dict[str, Any] = {"engine": "vllm", "base_url": url} if url else {}
         return DEFAULTS.model_copy(update={"dtype": self.dtype} | server)
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ground.io import DataError
+from ground.text import UsageError
 from pathfinder.core.params import Score
 from pathfinder.core.steps import PRM
 from pathfinder.models.folders import OpenedModel, open_model, uncollected
@@ -38,11 +38,11 @@ def open_prm(
 
 
 def method_of(system: str | None, mode: Mode) -> Method | None:
-    """The authors' way to use the published PRM ``system``; None for PathFinder-PRM. Raises ``DataError``."""
+    """The authors' way to use the published PRM ``system``; None for PathFinder-PRM. Raises ``UsageError``."""
     if system is None:
         return None
     if mode is not Mode.BOTH:
-        raise DataError(f"mode {mode} asks for labels, which {system} does not have; use mode {Mode.BOTH}")
+        raise UsageError(f"mode {mode} asks for labels, which {system} does not have; use mode {Mode.BOTH}")
     from pathfinder.baselines.registry import system as system_named
 
     return system_named(system).methods["authors"]

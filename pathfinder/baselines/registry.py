@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ground.io import DataError
-from ground.text import meant
+from ground.text import UsageError, meant
 from pathfinder.baselines import llemma, math_psa, math_shepherd, qwen, reasoneval, rlhflow, skywork
 from pathfinder.baselines.adapter import System
 from pathfinder.baselines.trl import SYSTEM as TRL
@@ -31,8 +30,8 @@ NAMES = (*CHECKPOINTS, *SYSTEMS, *FORMS)
 
 
 def system(name: str) -> System:
-    """The published PRM or the form of that name. Raises ``DataError``, which lists ``NAMES``, for another one."""
+    """The published PRM or the form of that name. Raises ``UsageError``, which lists ``NAMES``, for another one."""
     known = SYSTEMS | FORMS
     if name not in known:
-        raise DataError(f"unknown system {name!r}; {meant(name, NAMES)}expected one of {', '.join(NAMES)}")
+        raise UsageError(f"unknown system {name!r}; {meant(name, NAMES)}expected one of {', '.join(NAMES)}")
     return known[name]

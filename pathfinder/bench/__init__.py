@@ -9,8 +9,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from ground.io import DataError, make_folder, write_json, write_text
+from ground.io import make_folder, write_json, write_text
 from ground.show import AsJson, offered, show, table
+from ground.text import UsageError
+from pathfinder.options import addresses
 
 Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")]
 Precision = Annotated[
@@ -50,7 +52,10 @@ def bench(
     system: System = None,
     url: Annotated[
         list[str] | None,
-        typer.Option(help="An OpenAI-compatible server (…/v1) with MODEL; repeat it for equal servers of a judge."),
+        typer.Option(
+            help="An OpenAI-compatible server (…/v1) with MODEL; repeat it for equal servers of a judge.",
+            callback=addresses,
+        ),
     ] = None,
     data: Annotated[Path, typer.Option(help="The folder of the benchmarks' folders.")] = Path("artifacts/raw"),
     limit: Annotated[int, typer.Option(min=0, help="Items per file; 0: all.")] = 0,
@@ -70,7 +75,11 @@ def bench(
     ] = None,
     policy_url: Annotated[
         str | None,
-        typer.Option(help="A server (…/v1) that offers the policy, and no other model.", rich_help_panel=_GUIDED),
+        typer.Option(
+            help="A server (…/v1) that offers the policy, and no other model.",
+            rich_help_panel=_GUIDED,
+            callback=addresses,
+        ),
     ] = None,
     problems: Annotated[
         Path | None,
@@ -185,25 +194,25 @@ def leaderboard(
 
 
 def _refuse(ctx: typer.Context, panel: str, why: str) -> None:
-    """Raise ``DataError`` if an option of this panel of the help is given."""
+    """Raise ``UsageError`` if an option of this panel of the help is given."""
     for param in ctx.command.params:
         source = ctx.get_parameter_source(param.name or "")
         if getattr(param, "rich_help_panel", None) == panel and source and source.name == "COMMANDLINE":
-            raise DataError(f"{param.opts[0]}: {why}; leave it out")
+            raise UsageError(f"{param.opts[0]}: {why}; leave it out")
 
 
 def _refuse_options_of_a_prm(revision: str | None, system: str | None, dtype: str) -> None:
     if revision or system or dtype != "auto":
-        raise DataError("--revision, --system, --dtype: only for a PRM; leave them out")
+        raise UsageError("--revision, --system, --dtype: only for a PRM; leave them out")
 
 
 def _servers(model: str, urls: list[str] | None) -> list[str]:
     if not urls:
-        raise DataError(f"{model}: name the server of the model, as in --url http://localhost:8000/v1")
+        raise UsageError(f"{model}: name the server of the model, as in --url http://localhost:8000/v1")
     return urls
 
 
 def _only(urls: list[str] | None) -> str | None:
     if len(urls or ()) > 1:
-        raise DataError("--url: a PRM is scored behind one server; name one")
+        raise UsageError("--url: a PRM is scored behind one server; name one")
     return urls[0] if urls else None

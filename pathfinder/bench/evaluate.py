@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 
 from ground.hashing import digest_path
 from ground.io import DataError, digest_of, remove, write_jsonl
+from ground.text import UsageError
 from pathfinder.baselines.evaluate import open_baseline
 from pathfinder.baselines.named import Named
 from pathfinder.baselines.registry import system as system_named
@@ -72,10 +73,10 @@ class Selection:
 
 
 def parse_benchmarks(text: str) -> list[Name]:
-    """Names separated by commas, each once; raises ``DataError`` for an unknown one."""
+    """Names separated by commas, each once; raises ``UsageError`` for an unknown one."""
     names = list(dict.fromkeys(part.strip() for part in text.split(",")))
     if unknown := [name for name in names if name not in BENCHMARKS]:
-        raise DataError(f"--on: unknown benchmark {', '.join(map(ascii, unknown))}; use {', '.join(BENCHMARKS)}")
+        raise UsageError(f"--on: unknown benchmark {', '.join(map(ascii, unknown))}; use {', '.join(BENCHMARKS)}")
     return [BENCHMARKS[name] for name in names]
 
 
@@ -111,10 +112,10 @@ def bench_critic(
 ) -> list[Row]:
     """Evaluate a chat model as a judge of whole solutions; ``served`` is its name at the servers, if different.
 
-    Raises ``DataError`` for "search" and for a server without the model, and otherwise as ``ask`` does.
+    Raises ``UsageError`` for "search", ``DataError`` for a server without the model, and otherwise as ``ask`` does.
     """
     if "search" in names:
-        raise DataError(
+        raise UsageError(
             "--on search: a judge of whole solutions scores no steps, so it cannot guide a search; use "
             "processbench, prmbench"
         )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ground.io import DataError, open_bytes, parse_json, parse_jsonl, whole
+from ground.text import UsageError
 from pathfinder.core.layouts import (
     BATCH,
     CANDIDATES,
@@ -193,11 +194,13 @@ def read_given(
     Raises ``DataError`` with file and row for a row without the layout of the first one, and for a bad value.
     """
     names = _named(columns)
+    if names and problems:
+        raise UsageError("--problems is only for the answers of a batch, without --columns; leave one of them out")
     lists = {path.partition(".")[0] for path in names.values() if "." in path}
     lists |= {path for to, path in names.items() if to in _ARE_LISTS}
     name, rows = rows_of(source, lists if names else None)
-    if problems and (names or isinstance(rows, str)):
-        raise DataError(f"{name}: --problems is only for the answers of a batch, without --columns; leave it out")
+    if problems and isinstance(rows, str):
+        raise DataError(f"{name}: --problems is only for the answers of a batch; leave it out")
     if names and isinstance(rows, str):
         raise DataError(f"{name}: a text has no fields; leave --columns out")
     if isinstance(rows, str):
@@ -324,7 +327,7 @@ def _named(columns: str) -> dict[str, str]:
     is_whole = "problem" in names and len(solutions) == 1 and len(names) == len(pairs)
     is_whole &= "answers" not in names or "solutions" in names
     if columns and not (is_whole and all(names.values()) and names.keys() <= {*known}):
-        raise DataError(
+        raise UsageError(
             f"--columns {columns}: expected problem=FIELD and one of steps=FIELD, solution=FIELD and solutions=FIELD, "
             "with id=FIELD or answer=FIELD if you like, and answers=FIELD of solutions, separated by commas"
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ground.io import DataError
+from ground.text import UsageError
 from pathfinder.core.params import PARAMS_FILE, Params, Source, load_params
 from pathfinder.models import launch
 from pathfinder.models.architectures import Shape
@@ -275,7 +276,7 @@ def plan_of(root: Path, name: str = "", count: int = 1, memory: float = 0.0, car
     """
     params = profiles.load(root, name) if name else load_params(root / PARAMS_FILE)
     if count > 1 and not (memory or card):
-        raise DataError("--gpus needs --card, the name of each GPU, or --memory, its GiB")
+        raise UsageError("--gpus needs --card, the name of each GPU, or --memory, its GiB")
     asked = profiles.machine_of(root, name) if name and not (memory or card) else None
     if card:
         asked = cards.machine(card, count)

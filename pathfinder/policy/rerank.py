@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ground.io import DataError
+from ground.show import aligned
 from pathfinder.benchmarks.grading import Grader, last_boxed, majority
 from pathfinder.core.given import Given, GivenRow
 from pathfinder.core.layouts import CANDIDATES
 from pathfinder.core.prompts import STEP_SEPARATOR
 from pathfinder.core.steps import PRM, Solution
-from pathfinder.policy.choosing import choose
+from pathfinder.policy.choosing import SCORES, choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +82,14 @@ def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:
             chosen = choose(rewards, without if most is None else votes) | {"vote": vote}
             row = {"id": one.id, "chosen": chosen, "answers": list(one.answers), "rewards": rewards}
             yield row | {"unlike": list(dict.fromkeys(said for each in asked for said in prm.known.unlike(each)))}
+
+
+def drawn(one: Candidates, row: Mapping[str, Any]) -> Iterator[str]:
+    """One problem for a terminal: per candidate its answer, the scores of its rewards, and the rules that choose it."""
+    rows = [("", "answer", *SCORES, "chosen by")]
+    for place, (answer, rewards) in enumerate(zip(row["answers"], row["rewards"], strict=True)):
+        figures = (f"{score(rewards):.2f}" if rewards else "–" for score in SCORES.values())
+        by = [rule for rule, chosen in row["chosen"].items() if chosen == place]
+        shown = " ".join((answer or "–").split())
+        rows.append((str(place), shown, *figures, "all" if len(by) == len(row["chosen"]) else ", ".join(by)))
+    yield from (one.problem, "", *aligned(rows, [False, *[True] * (1 + len(SCORES)), False]))

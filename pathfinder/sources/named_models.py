@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ground.io import DataError
-from ground.text import meant
+from ground.text import UsageError, meant
 from pathfinder.core.hub import is_cached, is_commit, write_hub_model
 from pathfinder.core.params import Download, Source
 from pathfinder.sources.hub import fetch_model, look_up, require_cache_space
@@ -84,7 +84,7 @@ def model_folder(name: str | Path, revision: str | None = None) -> Path:
         path = Path(__file__).parents[1] / "demo_model"
     if path.is_dir():
         if revision is not None:
-            raise DataError(f"{path}: a folder has no revision; leave it out, or name a repository of the Hub")
+            raise UsageError(f"{path}: a folder has no revision; leave it out, or name a repository of the Hub")
         return path
     if (known := published_name(text)) is not None:
         return _fetched(PUBLISHED[known], revision)

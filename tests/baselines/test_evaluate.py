@@ -226,7 +226,7 @@ def test_commands(project: Path) -> None:
     assert [step["math"] for step in row["steps"]] == [None, None]
     assert all(0 < step["reward"] < 1 for step in row["steps"])
     refused = runner.invoke(app, ["score", "in.jsonl", "--system", "gpt", "--model", model])
-    assert refused.exit_code == 1
+    assert refused.exit_code == 2
     assert "unknown system 'gpt'" in refused.output
 
 

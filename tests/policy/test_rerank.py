@@ -137,3 +137,24 @@ def test_completions_of_search_and_learn_are_candidates(tmp_path: Path) -> None:
     }
     (found,) = read_candidates(read_given(write(tmp_path, row)))
     assert (found.steps, found.answers) == ((("1", "2 \\boxed{7}"), (), ("3",)), ("7", None, None))
+
+
+def test_the_command_draws_the_candidates_with_the_rewards_of_a_mode(tmp_path: Path) -> None:
+    save_prm(tmp_path / "model")
+    solutions = [["It is 2.", "\\boxed{2}"], ["It is 3."], []]
+    source = write(tmp_path, {"problem": "1+1?", "solutions": solutions, "id": "q"})
+    call = ["rerank", source, "--model", str(tmp_path / "model")]
+    row, other = (json.loads(CliRunner().invoke(app, [*call, "--mode", mode]).stdout) for mode in ("both", "all"))
+    assert row["rewards"] != other["rewards"]
+    done = CliRunner().invoke(app, [*call, "--mode", "all", "--pretty"])
+    assert done.exit_code == 0, done.output
+    name, problem, _, head, *lines = done.stdout.splitlines()
+    assert (name, problem) == ("q:", "1+1?")
+    assert head.split() == ["answer", *SCORES, "chosen", "by"]
+    first = [f"{score(other['rewards'][0]):.2f}" for score in SCORES.values()]
+    assert lines[0].split() == ["0", "2", *first, "all"], "only this one has an answer"
+    assert [line.split() for line in lines[1:3]] == [
+        ["1", "–", *[f"{other['rewards'][1][0]:.2f}"] * 4],
+        ["2", *["–"] * 5],
+    ]
+    assert CliRunner().invoke(app, [*call, "--mode", "pass1"]).exit_code == 2, "it gives no rewards"

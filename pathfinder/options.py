@@ -1,0 +1,59 @@
+"""Options that several verbs of the command share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from ground.io import DataError
+from ground.text import UsageError
+
+
+def addresses(given: Any) -> Any:
+    """The value of an option that takes addresses of servers; raises ``UsageError`` for one that is none."""
+    from ground.settings import require_address
+
+    try:
+        for address in [given] if isinstance(given, str) else given or ():
+            require_address(address, "give one such as http://localhost:8000/v1")
+    except DataError as error:
+        raise UsageError(str(error)) from error
+    return given
+
+
+Data = Annotated[Path | None, typer.Option(help="The benchmark's folder (default: artifacts/raw/BENCHMARK).")]
+Model = Annotated[
+    str,
+    typer.Option(
+        help="Folder of the PRM, a repository of the Hub (ORG/NAME), or the name of a published PRM such as qwen-prm "
+        "(docs/benchmarks.md)."
+    ),
+]
+Prompt = Annotated[
+    Literal["default", "official-processbench", "official-prmbench", "official-search"],
+    typer.Option(help="Prompt: the training prompt, or a published runner's."),
+]
+Server = Annotated[
+    str | None,
+    typer.Option(help="A server (…/v1) that offers this model; only its tokenizer is read here.", callback=addresses),
+]
+PolicyServer = Annotated[
+    str | None,
+    typer.Option(help="A server (…/v1) that offers the policy, and no other model.", callback=addresses),
+]
+Split = Annotated[
+    Literal["auto", "blank", "lines", "numbered"],
+    typer.Option(
+        help="Where a step of a text begins: after a blank line, at a line, or at its number (Step 2:); auto: at "
+        "numbers if there are several, else at blank lines, else at lines; in the fields solutions and candidates "
+        "at blank lines."
+    ),
+]
+Columns = Annotated[
+    str,
+    typer.Option(help="The names of your fields: problem=FIELD,steps=FIELD (or solution=, solutions=)[,id=FIELD]."),
+]
+Problems = Annotated[str, typer.Option(help="The input file of a batch, if FILE holds its answers (custom_id).")]
+Pretty = Annotated[bool, typer.Option("--pretty", help="Draw each problem instead of printing JSON Lines.")]
