@@ -17,9 +17,10 @@ import json
 import os
 import shutil
 import socket
+import ssl
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from importlib import import_module
@@ -41,6 +42,7 @@ _STOP_S = 15.0
 _SPACE = 50_000_000
 """Bytes. The database of one server holds 33 MB after a month of nightly runs."""
 _ANSWER_S = 30.0  # a busy server is not to be replaced by another one
+_WAIT_S = 10.0
 _STARTS = 3  # another process can take a free port before the server does
 _RETRIES = 2  # nobody restarts a server that a run has started
 DATABASE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
@@ -114,6 +116,16 @@ def access() -> tuple[str, dict[str, str]]:
     basic = f"Basic {base64.b64encode(password.encode()).decode()}" if password else ""
     authorization = basic or (f"Bearer {key}" if key else "")
     return PREFECT_API_URL.value() or "", {"Authorization": authorization} if authorization else {}
+
+
+def client(url: str, headers: Mapping[str, str]) -> httpx.Client:
+    """A client of the server for who does without Prefect, whose import takes seconds; see ``access``.
+
+    It trusts the certificates that Prefect's client would. Raises ``OSError`` if a named file cannot be read.
+    """
+    named = os.environ.get("PREFECT_API_SSL_CERT_FILE")
+    trusted = ssl.create_default_context(cafile=named) if named else httpx.create_ssl_context()  # reads SSL_CERT_FILE
+    return httpx.Client(base_url=url, headers=headers, verify=trusted, timeout=_WAIT_S)
 
 
 def require_answer(url: str) -> None:

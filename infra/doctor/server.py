@@ -10,12 +10,9 @@ from typing import Any
 import httpx
 
 from flows import server
-from flows.team.notices.killed import trusted
 from ground.io import DataError
 from ground.settings import TRUST, certificate_fault
 from infra.doctor.finding import Finding, clock
-
-_WAIT_S = 10.0
 
 
 def findings(root: Path) -> list[Finding]:
@@ -28,7 +25,7 @@ def findings(root: Path) -> list[Finding]:
         return [Finding("server", "none is named, so each run starts its own")]
     _, headers = server.access()
     try:
-        with httpx.Client(base_url=url, headers=headers, verify=trusted(), timeout=_WAIT_S) as client:
+        with server.client(url, headers) as client:
             answer = client.get("/admin/version")
             if answer.status_code in (401, 403):
                 refuses = f"{url} refuses with status {answer.status_code}"

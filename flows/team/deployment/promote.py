@@ -114,8 +114,7 @@ def refusals(
     if lock is None:
         yield f"it has no {MAIN_LOCK}"
         return
-    digest = sha256_of(lock)
-    if f"{FOLDER}/locks/{digest}.lock" not in store.keys(f"{FOLDER}/locks/{digest}"):
+    if (key := f"{FOLDER}/locks/{sha256_of(lock)}.lock") not in store.keys(key):
         yield f"{store.url} has no published run with its {MAIN_LOCK}"
     yield from _gates(stages_in(lock.decode(), MAIN_LOCK), store)
     for path in summaries:

@@ -6,8 +6,6 @@ It uses the server's HTTP interface: on a machine with a load of 16 on two cores
 from __future__ import annotations
 
 import contextlib
-import os
-import ssl
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -17,6 +15,7 @@ from uuid import uuid4
 
 import httpx
 
+from flows import server
 from flows.team.notices.notice import MOST_LINES, killed_notice
 
 _LOOK_S, _WORKER_S = 1.0, 20.0  # a worker calls the flow's hook itself; on a busy machine it needs seconds for that
@@ -31,10 +30,7 @@ def report_killed(root: str, flow_run_id: str, api: str, cause: str, headers: Ma
     ``root`` is the folder of the run, ``api`` the address of the server with the ``headers`` that it demands, and
     ``cause`` describes what ended the run. If the server refuses, the next run reports it.
     """
-    with (
-        contextlib.suppress(httpx.HTTPError, OSError),
-        httpx.Client(base_url=api, headers=headers, verify=trusted(), timeout=10) as http,
-    ):
+    with contextlib.suppress(httpx.HTTPError, OSError), server.client(api, headers) as http:
         if (run := _unreported(http, flow_run_id)) is None:
             return
         crash = {"type": "CRASHED", "name": "Crashed", "message": cause}
@@ -49,12 +45,6 @@ def report_killed(root: str, flow_run_id: str, api: str, cause: str, headers: Ma
         event = found.as_event(flow_run_id, run["tags"], state="Crashed")
         now = {"id": str(uuid4()), "occurred": datetime.now(UTC).isoformat()}
         http.post("/events", json=[event | now]).raise_for_status()
-
-
-def trusted() -> ssl.SSLContext:
-    """The certificates that Prefect's client would trust; raises ``OSError`` if a named file cannot be read."""
-    named = os.environ.get("PREFECT_API_SSL_CERT_FILE")
-    return ssl.create_default_context(cafile=named) if named else httpx.create_ssl_context()  # reads SSL_CERT_FILE
 
 
 def _unreported(http: httpx.Client, flow_run_id: str) -> dict[str, Any] | None:

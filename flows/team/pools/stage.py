@@ -31,6 +31,7 @@ from evidence.record.environment import FLOW_RUN, installed_packages
 from evidence.record.identity import LOCKS
 from evidence.record.materials import other_versions, unlocked_packages
 from evidence.record.signing import own_public_keys
+from flows import server
 from flows.local import storage
 from flows.local.dvc import Dvc, OnLine
 from flows.local.lock import held
@@ -127,8 +128,6 @@ def _clone(repository: str, commit: str, run: str) -> Iterator[Path]:
         else:
             raise DataError(f"{home}: all {_MOST_CLONES} clones are in use; start fewer runs at once on this worker")
         if run:
-            from flows import server  # asks Prefect
-
             hold.name_flow_run(run, *server.access())
         yield Clone.at(folder, repository, commit).folder
 
