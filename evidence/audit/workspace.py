@@ -30,6 +30,7 @@ class Workspace:
         self.digest = cache(self._digest)
         self._of_file = cache(digest_file)
         self.links = cache(self._links)
+        self._is_link = cache(lambda place: (root / place).is_symlink())
         self.params = cache(lambda file: read_yaml(root / file))
         self.is_tracked = cache(lambda path: bool(git("ls-files", "--", path, root=root)))
         self.has_commit = cache(self._has_commit)
@@ -39,7 +40,7 @@ class Workspace:
     def _links(self, path: str) -> list[str]:
         """The symbolic links at ``path``, above it (below the root) and inside it."""
         parts = Path(path)
-        above = [place for place in (parts, *parts.parents) if (self.root / place).is_symlink()]
+        above = [place for place in (parts, *parts.parents) if self._is_link(place)]
         found = self.digest(path)
         inside = [f"{path}/{name}" for name in (found.links if found else ())]
         return [*(place.as_posix() for place in above), *inside]

@@ -7,10 +7,13 @@ of such data is read as a stage whose dependencies are the outs of that pipeline
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
+from textwrap import dedent
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -35,12 +38,22 @@ COLLECTED = SETTINGS.shipped.copied
 """The original of the shipped data: an out of the earlier pipeline, or the folder of its outs."""
 _RUNS: dict[bytes, Locked] = {}
 _MOST_RUNS = 1000
+STAGE = re.compile(r"^(?=  \S)", re.MULTILINE)
+"""Where the stages begin in the text of a lock."""
+_PLAIN = re.compile(r"(    [^&*!%\"'|>\[{#\n]*(''|\[\]|\{\})?\n)*")
+"""A stage's entry in a lock without quotations, anchors and tags: DVC writes the run's entry so, less indented."""
+
+
+@cache
+def _usual(path: str) -> str:
+    """A path without what does not count, such as a slash at its end. The stages of a lock repeat paths."""
+    return Path(path).as_posix()
 
 
 class PathClaim(Form):
     """The statement of a lock entry or a ``.dvc`` file about one path; DVC before 3.0 wrote no ``hash``."""
 
-    path: Annotated[str, AfterValidator(lambda path: Path(path).as_posix())]
+    path: Annotated[str, AfterValidator(_usual)]
     md5: Md5 | None = None
     hash: Literal["md5"] | None = None
     size: Count | None = None
@@ -127,7 +140,13 @@ def read_lock(root: Path) -> dict[str, Locked]:
 
 def read_stages(path: Path, name: str) -> dict[str, Locked]:
     """The stages of one dvc.lock, which messages call ``name``; raises ``DataError`` if its form is wrong."""
-    return _stages(read_yaml(path), name)
+    stages = _stages(read_yaml(path), name)
+    parts = [block.partition(":\n") for block in STAGE.split(path.read_text(encoding="utf-8"))[1:]]
+    if [head.strip() for head, _, _ in parts] == list(stages):
+        for (_, _, entry), stage in zip(parts, stages.values(), strict=True):
+            if _PLAIN.fullmatch(entry):
+                _remember(dedent(entry).encode(), stage)
+    return stages
 
 
 def stages_in(text: str, name: str) -> dict[str, Locked]:
@@ -150,14 +169,19 @@ def _stages(content: Any, name: str) -> dict[str, Locked]:
 def read_run(file: Path, name: str) -> Locked:
     """The run in a run-cache entry, which messages call ``name``; raises ``DataError`` if its form is wrong.
 
-    The stores of a project have equal entries, so each content is parsed once.
+    The stores of a project have equal entries, and a lock that was read has most of them: each content is parsed once.
     """
     content = file.read_bytes()
     if (run := _RUNS.get(content)) is None:
-        run = _RUNS[content] = locked_stage("", validated(LockEntry, read_yaml(file), name), name)
-        if len(_RUNS) > _MOST_RUNS:
-            _RUNS.pop(next(iter(_RUNS)), None)
+        run = locked_stage("", validated(LockEntry, read_yaml(file), name), name)
+        _remember(content, run)
     return run
+
+
+def _remember(content: bytes, run: Locked) -> None:
+    _RUNS[content] = run
+    if len(_RUNS) > _MOST_RUNS:
+        _RUNS.pop(next(iter(_RUNS)), None)
 
 
 def read_pointer(root: Path, path: Path) -> Locked:

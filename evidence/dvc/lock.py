@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import re
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from evidence.dvc.history import MAIN_LOCK, read_stages, stages_in
+from evidence.dvc.history import MAIN_LOCK, STAGE, read_stages, stages_in
 from evidence.dvc.pipeline import read_pipeline
 from evidence.dvc.stores import cache_of, object_file
 from ground.io import TransientError, write_text
@@ -22,7 +21,6 @@ from ground.settings import dump_yaml, read_yaml
 LOCK = Path(".dvc/tmp/lock")
 """DVC's lock of a project, which every command and every stage of that project waits for."""
 _LOCK_WAIT_S = 120.0
-_STAGE = re.compile(r"^(?=  \S)", re.MULTILINE)
 
 
 def sort_lock(root: Path) -> None:
@@ -101,7 +99,7 @@ def blocks_of(text: str) -> dict[str, str]:
 def _blocks(text: str) -> tuple[str, dict[str, str]]:
     """The head of a lock and the text of each stage, in the order of the file."""
     head, mark, body = text.partition("stages:\n")
-    blocks = {block.partition(":\n")[0].strip(" '\""): block for block in _STAGE.split(body) if block}
+    blocks = {block.partition(":\n")[0].strip(" '\""): block for block in STAGE.split(body) if block}
     return head + mark, blocks
 
 

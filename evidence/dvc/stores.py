@@ -27,7 +27,7 @@ def _inside(path: str) -> str:
     """Refuse a path that leaves the folder, or that no file can have."""
     parts = PurePosixPath(path).parts
     path.encode()
-    if not path.strip() or "\0" in path or ".." in parts or PurePosixPath(path).is_absolute():
+    if not path.strip() or "\0" in path or ".." in parts or path.startswith("/"):
         raise ValueError(f"{path!r:.80} is no path below the folder")
     return path
 

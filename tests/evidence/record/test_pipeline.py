@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from evidence.dvc import history
 from evidence.dvc.pipeline import Stage, read_pipeline, value_at
 from ground.io import DataError
 from ground.settings import read_yaml
@@ -75,3 +76,28 @@ def test_dotted_keys() -> None:
 def test_a_stage_of_another_form_is_one_error(tmp_path: Path, stage: str) -> None:
     with pytest.raises(DataError, match=r"^dvc\.yaml: a stage is not as DVC expects .*`dvc status` names the place$"):
         stages_of(tmp_path, f"stages: {{a: {stage}}}")
+
+
+LOCK = """schema: '2.0'
+stages:
+  plain:
+    cmd: fit
+    outs:
+    - path: a
+  quoted:
+    cmd: "x
+    --- y"
+"""
+
+
+def test_a_run_is_read_as_its_text_in_the_lock(tmp_path: Path) -> None:
+    """The run's entry is parsed unless the lock has the same text, and the text means the same there."""
+    (tmp_path / "dvc.lock").write_text(LOCK)
+    stages = history.read_stages(tmp_path / "dvc.lock", "dvc.lock")
+    (tmp_path / "plain").write_text("cmd: fit\nouts:\n- path: a\n")
+    (tmp_path / "other").write_text("cmd: fit\nouts:\n- path: b\n")
+    (tmp_path / "quoted").write_text('cmd: "x\n--- y"\n')
+    assert history.read_run(tmp_path / "plain", "run") is stages["plain"]
+    assert list(history.read_run(tmp_path / "other", "run").outs) == ["b"]
+    with pytest.raises(DataError, match="not valid YAML"):
+        history.read_run(tmp_path / "quoted", "run")
