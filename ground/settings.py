@@ -45,6 +45,18 @@ _Dumper.add_implicit_resolver(
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """The safe loader, in C where PyYAML has it, that refuses a mapping with the same key twice."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._tags: dict[str, str] = {}
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> Any:
+        """The tag of a node that states none. The texts of a lock repeat, so each plain one is looked up once."""
+        if kind is not yaml.ScalarNode or not implicit[0]:
+            return super().resolve(kind, value, implicit)
+        if (tag := self._tags.get(value)) is None:
+            tag = self._tags[value] = super().resolve(kind, value, implicit)
+        return tag
+
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         """The value of a node; most nodes are texts, which need no constructor."""
         is_text = isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:str"
