@@ -6,7 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
-from importlib.metadata import entry_points, version
+from importlib.metadata import distributions, version
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -34,10 +34,13 @@ class AllVerbs(Verbs):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A verb of the method or, if it has none of this name, of another wing."""
+        if cmd_name == "train":
+            self._join(training())
+        wings = other_wings()
+        while cmd_name not in self.commands and (wing := next(wings, None)):
+            self._join(wing)
         if cmd_name not in self.commands:
-            self._join(training(), *other_wings())
-        if cmd_name not in self.commands:
-            self._join(pipeline_verbs(Path.cwd()))
+            self._join(training(), pipeline_verbs(Path.cwd()))
         return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -348,8 +351,16 @@ def training() -> typer.Typer:
 
 
 def other_wings() -> Iterator[typer.Typer]:
-    """The verbs that installed packages add by an entry point of the group ``pathfinder.commands``."""
-    return (point.load() for point in entry_points(group="pathfinder.commands"))
+    """The verbs that installed packages add by an entry point of the group ``pathfinder.commands``, this one's first.
+
+    To find the others takes a look at every installed package.
+    """
+    seen = set[str]()
+    for named in ({"name": "pathfinder-prm"}, {}):
+        for point in (point for package in distributions(**named) for point in package.entry_points):
+            if point.group == "pathfinder.commands" and point.value not in seen:
+                seen.add(point.value)
+                yield point.load()
 
 
 def pipeline_verbs(root: Path) -> typer.Typer:
