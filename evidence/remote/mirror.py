@@ -6,7 +6,6 @@ that the remote no longer has, or has with different bytes, is a finding.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,6 +72,8 @@ def refresh(root: Path, remote: stores.Store, store: Store) -> Mirrored:
             message = f"is not the file that was fetched earlier: {what}. {path.relative_to(root)} is the copy"
             findings.append(Finding(f"remote {remote.name} {key}", message))
     new = [key for key in listed if not (folder / key).exists()]
+    from concurrent.futures import ThreadPoolExecutor  # slow to load, and of use to remotes on other machines only
+
     with ThreadPoolExecutor(READERS) as pool:
         list(pool.map(lambda key: write_bytes(folder / key, store.read(key)), new))
     return Mirrored(len(new), len(listed), findings)

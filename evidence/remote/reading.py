@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -147,6 +146,8 @@ class FarObjects:
         known = set(verified.read_text(encoding="utf-8").splitlines()) if self.full and verified.exists() else set()
         left = [pair for pair in suspects if _line(pair[1]) not in known]
         work = iter(left)
+        from concurrent.futures import ThreadPoolExecutor  # slow to load, and of use to remotes on other machines only
+
         with ThreadPoolExecutor(READERS // 2) as pool, Progress(f"remote {self.name}", len(suspects), "objects") as bar:
             bar.resume(len(suspects) - len(left))
             while batch := list(islice(work, _BATCH)):

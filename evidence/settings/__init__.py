@@ -118,9 +118,9 @@ class Settings(Form):
     metrics: str = ""
     cards: str = ""
     description: str = ""
-    lines: Lines = Lines()
-    shipped: Shipped = Shipped()
-    remedies: Remedies = Remedies()
+    lines: Lines = Field(default_factory=Lines)
+    shipped: Shipped = Field(default_factory=Shipped)
+    remedies: Remedies = Field(default_factory=Remedies)
 
 
 def read_settings(*folders: Path) -> Settings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from evidence.remote.reading import Remote
 
 app = typer.Typer()
+_FEW_COLLECTIONS = 50_000
+"""The number of new objects after which Python looks for garbage: a check parses much and drops little."""
 At = Annotated[str | None, typer.Option("--at", metavar="REV", help="A git revision (default: the project's files).")]
 """The option ``--at`` of every verb that reads the history as it was at a revision."""
 
@@ -69,10 +72,12 @@ def check(
 
     Exit status 0: SOUND. 1: ALTERED. 2: UNREADABLE. 3: UNSIGNED, a stage has no record that a trusted key signed.
     """
+    gc.set_threshold(_FEW_COLLECTIONS)
     from evidence.verbs import check
-    from evidence.verbs.every_commit import check_all_commits
 
     if all_commits:
+        from evidence.verbs.every_commit import check_all_commits
+
         if path or strict or remote or full or witness or tsa:
             message = "takes no path and only --key, --root-key and --json: it reads locks and records, no outs"
             raise typer.BadParameter(message, param_hint="--all-commits")
