@@ -356,8 +356,8 @@ def other_wings() -> Iterator[typer.Typer]:
     To find the others takes a look at every installed package.
     """
     seen = set[str]()
-    for named in ({"name": "pathfinder-prm"}, {}):
-        for point in (point for package in distributions(**named) for point in package.entry_points):
+    for name in ("pathfinder-prm", None):
+        for point in (point for package in distributions(name=name) for point in package.entry_points):
             if point.group == "pathfinder.commands" and point.value not in seen:
                 seen.add(point.value)
                 yield point.load()
