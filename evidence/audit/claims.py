@@ -24,7 +24,22 @@ from ground.hashing import Digest
 
 RECORDER = __name__.partition(".")[0]
 """The folder of the recorder, which is part of the code of every stage made by ``@stage``."""
-NONE = "nothing"
+
+
+class _Nothing(str):
+    """A word that equals no text: the value of a key can be this very word."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Nothing)
+
+    def __ne__(self, other: object) -> bool:
+        return not isinstance(other, _Nothing)
+
+
+NONE = _Nothing("nothing")
 """The value of a key that a witness does not have."""
 _LONGEST = 60
 
@@ -244,10 +259,15 @@ def differing(key: str, values: tuple[Any, ...]) -> Iterator[tuple[str, tuple[An
         yield key, values
 
 
+def quoted(value: str) -> str:
+    """A text as it is, but the word of ``NONE`` in quotation marks."""
+    return json.dumps(value) if value == str(NONE) else value
+
+
 def comparable(*given: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
     """Two environments with the digests of those packages of which both have the same version and a digest."""
     wheels, versions = ([each.get(key, {}) for each in given] for key in ("wheels", "packages"))
-    shared = {n for n in wheels[0] if n in wheels[1] and versions[0].get(n) == versions[1].get(n)}
+    shared = [n for n in wheels[0] if n in wheels[1] and versions[0].get(n) == versions[1].get(n)]
     kept = ({name: each[name] for name in shared} for each in wheels)
     edited = (each.get("edited_files", {}) for each in given)
     return tuple(e | {"wheels": w, "edited_files": f} for e, w, f in zip(map(dict, given), kept, edited, strict=True))
@@ -258,5 +278,5 @@ def _only_in_one(paths: Iterable[str], others: Iterable[str]) -> str:
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = quoted(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

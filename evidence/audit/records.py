@@ -191,7 +191,8 @@ def tampered_records(root: Path, keys: Keys) -> Iterator[Finding]:
             is_chained = False  # the lines after it differ, too
         if name not in found and not (file.is_file() and sha256_file(file) == entry.record):
             yield Finding(place.as_posix(), "was deleted; the ledger names this record")
-    for stage, digest in found.keys() - {(entry.stage, entry.record) for entry in ledger}:
+    entered = {(entry.stage, entry.record) for entry in ledger}
+    for stage, digest in (name for name in found if name not in entered):
         yield Finding(f"{RECORDS}/{stage}/{digest}.json", "was not written by a run here; the ledger does not name it")
 
 

@@ -139,7 +139,7 @@ class Published:
                 yield from self._entry(entry, raw, where)
             except DataError as error:
                 yield Finding.of(error)
-        for digest in self._manifests.keys() - used:
+        for digest in (each for each in self._manifests if each not in used):
             message = "no entry of the log names it; the log was cut, or a run ended before it wrote its entry"
             yield Finding(self.objects.name(self._manifests[digest]), message)
         yield from self._rolled_back()

@@ -218,7 +218,8 @@ def _log(root: Path, log: Published, head: Head, note: Note, by: str) -> Iterato
     known = {digest for e in log.entries if e.number <= head.number for digest in e.manifest.records.values()}
     with suppress(DataError):
         known |= {entry.record for entry in (read_ledger(root) or [])[: note.ledger.number if note.ledger else 0]}
-    for stage, digest in {p for e in log.entries if e.number > head.number for p in e.manifest.records.items()}:
+    later = (pair for e in log.entries if e.number > head.number for pair in e.manifest.records.items())
+    for stage, digest in dict.fromkeys(later):
         record = log.records.get(stage, {}).get(digest)
         if digest not in known and record is not None and _ended(record, note) < -CLOCKS:
             told = f"record {digest[:12]} says that it ended before {note.time}, and was published later or back-dated"

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from evidence.audit.claims import NONE, comparable, differing
+from evidence.audit.claims import NONE, comparable, differing, quoted
 from evidence.audit.findings import listed
 from evidence.dvc import history
 from evidence.dvc.history import Locked
@@ -225,7 +225,8 @@ def _state(state: Mapping[str, Any] | None) -> str:
 
 def plain(value: Any) -> Any:
     """A value as it is if JSON has it as a single value, else as a text."""
-    return value if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+    text = quoted(value) if isinstance(value, str) else str(value)
+    return value if isinstance(value, (int, float, bool, type(None))) else text
 
 
 _NAMED = 3

@@ -97,7 +97,8 @@ def _with_fact(key: str, value: str, root: Path) -> Iterator[dict[str, Any]]:
 
 def _facts(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Every value in a record that is no digest of a file, with its dotted name."""
-    for name, value in leaves({key: content[key] for key in content.keys() - {"inputs", "outputs", "rooms", "code"}}):
+    files = ("inputs", "outputs", "rooms", "code")
+    for name, value in leaves({key: content[key] for key in content if key not in files}):
         yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -148,7 +149,7 @@ def _of_commits(root: Path, wanted: set[str]) -> Iterator[Row]:
 
 def _of_stores(root: Path, stages: Mapping[str, Locked], wanted: set[str]) -> Iterator[Row]:
     """Objects of the cache and of remotes on this machine, and the folders of the current lock that contain them."""
-    starts = {start: one for one in wanted if len(start := one.removesuffix(".dir")) <= 32}
+    starts = {start: one for one in sorted(wanted) if len(start := one.removesuffix(".dir")) <= 32}
     outs = {md5: path for stage in stages.values() for path, md5 in stage.outs.items()}
     for store in stores(root):
         if store.folder is None:

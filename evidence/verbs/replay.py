@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evidence.audit.claims import NONE
 from evidence.dvc import history
 from evidence.dvc.pipeline import MAIN, read_pipelines, value_at
 from evidence.dvc.stores import listing_of
@@ -152,7 +153,7 @@ def _set_params(record: Record, folder: Path) -> None:
     if not record.content["params"]:
         return
     content = read_yaml(file)
-    different = {key: value for key, value in record.content["params"].items() if value_at(content, key) != value}
+    different = {key: value for key, value in record.content["params"].items() if value_at(content, key, NONE) != value}
     for key, value in different.items():
         *above, last = key.split(".")
         place = content

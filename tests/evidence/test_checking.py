@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
-from evidence.audit import objects
+from evidence.audit import claims, objects
 from evidence.dvc.stores import object_file
+from evidence.verbs import finding
 from evidence.verbs.check import check
 from ground import progress
 from ground.hashing import digest_path, md5_of
@@ -293,3 +294,19 @@ def test_a_check_that_takes_long_shows_its_progress(
     assert [line.partition(" (")[0] for line in lines] == [
         f"{place}: 4/4 stages" for place in ("workspace", "cache", "remote storage")
     ]
+
+
+@pytest.mark.parametrize("value", ["nothing", None])
+def test_a_parameter_that_is_absent_differs_from_one_whose_text_says_so(small: Path, value: str | None) -> None:
+    assert list(claims.differing("", ({"note": value}, {}))) == [("note", (value, claims.NONE))]
+    edit_lock(small, "train", lambda stage: stage["params"]["params.yaml"].update({"train.note": value}))
+    shown = json.dumps(value)
+    told = f"error: dvc.lock: train.note is {shown} in dvc.lock; params.yaml and the record have nothing; restore"
+    assert any(text.startswith(told) for text in found(small)), found(small)
+
+
+def test_facts_keep_the_order_of_the_record() -> None:
+    names = [f"package-{number}" for number in range(50)]
+    environment = {"packages": dict.fromkeys(names, "1"), "wheels": dict.fromkeys(names, "a")}
+    assert [list(each["wheels"]) for each in claims.comparable(environment, environment)] == [names, names]
+    assert [name for name, _ in finding._facts(dict.fromkeys(names, "1"))] == names

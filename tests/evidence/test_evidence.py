@@ -262,3 +262,12 @@ def test_the_cache_is_no_remote_with_evidence(small: Path) -> None:
     log.parent.mkdir(parents=True)
     log.write_text("{}")
     assert found(small) == []
+
+
+def test_records_that_the_ledger_does_not_name_are_found_in_the_order_of_their_names(small: Path) -> None:
+    folder = small / RECORDS / "train"
+    for number in range(20):
+        text = json.dumps(json.loads(next(folder.glob("*.json")).read_text()) | {"notes": {"number": number}})
+        (folder / f"{hashlib.sha256(text.encode()).hexdigest()}.json").write_text(text)
+    told = [line.partition(": was not")[0] for line in found(small) if "the ledger does not name it" in line]
+    assert (len(told), told) == (20, sorted(told))
