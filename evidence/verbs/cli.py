@@ -41,6 +41,11 @@ def _place(text: str) -> str:
     return text if not text or "://" in text else str(Path(text).absolute())
 
 
+def _file(text: str) -> str:
+    """A file of the user, who names it from here; any other text as it is."""
+    return str(Path(text).absolute()) if Path(text).exists() else text
+
+
 @app.command(**example("models/full"))
 def check(
     path: Annotated[str | None, _named("An output (default: all).")] = None,
@@ -237,7 +242,8 @@ def find(
         str,
         typer.Argument(
             help="A file anywhere, the beginning of an md5 or a sha256, or a fact of runs: package=torch==2.13.0, "
-            "host=X, user=X, key=X, or any key of a record. * stands for any text."
+            "host=X, user=X, key=X, or any key of a record. * stands for any text.",
+            parser=_file,
         ),
     ],
     as_json: AsJson = False,

@@ -115,6 +115,12 @@ def test_files_of_the_auditor_stay_where_they_are(hostile: Path, tmp_path: Path)
     done = at_root("check", "--root", "project", "--key", "auditor.pem")
     assert (done.returncode, str(tmp_path / "auditor.pem") in done.stdout) == (2, True)
     assert json.loads(at_root("view", MODEL, "--root", "project", "--json").stdout)["path"] == MODEL
+    (tmp_path / "mine.txt").write_text("auditor")
+    places = [
+        json.loads(at_root("find", name, "--root", "project", "--json").stdout)["places"]
+        for name in ("mine.txt", "project/params.yaml", "params.yaml")
+    ]
+    assert [bool(found) for found in places] == [False, True, True]
     done = at_root("render", "--root", "project")
     assert (tmp_path / "lineage.html").is_file(), done.stderr
     done = at_root("check", "--root", "none")
