@@ -155,7 +155,9 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_loaded(
     bare = shutil.copytree(DEMO, tmp_path / "bare", ignore=shutil.ignore_patterns("tokenizer*"))
     assert "no tokenizer.json; a model folder needs" in run(file, "--out", out, "--base", bare, status=1)
     assert "--revision is for a --base of the Hub" in run(file, "--out", out, "--revision", "main", status=2)
-    assert "no config.json" in run(file, "--out", out, "--base", tmp_path, status=1)
+    assert "no config.json; name the folder that holds a model's files" in run(
+        file, "--out", out, "--base", tmp_path, status=1
+    )
     assert "can train no_subtasks or plain_error, not full" in run(file, "--out", out, "--variant", "full", status=1)
     assert "own.jsonl: no row has a share in mc_value; leave --soft out" in run(file, "--out", out, "--soft", status=1)
     plain = ("--soft", "--variant", "plain_error")

@@ -139,7 +139,7 @@ def open_model(folder: Path) -> OpenedModel:
     elif (folder / "config.json").exists():
         files = folder
     else:
-        raise DataError(f"{folder}: no config.json; expected a model folder (the download stage makes them)")
+        raise DataError(f"{folder}: no config.json; name the folder that holds a model's files")
     content = read_json(files / "config.json")
     if not isinstance(content, dict):
         raise DataError(f"{files / 'config.json'}: no JSON object; fetch the model's files again")
