@@ -126,7 +126,8 @@ def project_in(root: Path) -> Project:
     shutil.copy(ROOT / "evidence.toml", root)
     subprocess.run(["git", "init", "-q"], cwd=root, check=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PATHFINDER_"))}
-    return Project(root, {**kept, **warm.inherited(), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"})
+    added = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return Project(root, {**kept, **warm.inherited(), **warm.NO_BLOCKS, **added})
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,9 @@ def first(make_project: Callable[[], Project]) -> First:
 @pytest.fixture(scope="module")
 def served(first: First) -> Iterator[Project]:
     """The project after its first run, with a server that keeps running and serves later runs."""
-    with warm.starts():
+    with warm.starts(), pytest.MonkeyPatch.context() as patch:
+        for name, value in warm.NO_BLOCKS.items():
+            patch.setenv(name, value)
         server.start_server(first.project.root)
     yield first.project
     server.stop(first.project.root, "server")

@@ -26,6 +26,7 @@ from flows import server
 from flows.local.storage import REMOTE
 from ground.remote import ENDPOINT, open_store
 from tests.flows.conftest import ROOT, Project
+from tests.support import warm
 from tests.support.s3 import s3_server
 
 pytestmark = [pytest.mark.s3, pytest.mark.slow]
@@ -84,8 +85,10 @@ def remote(credentials: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict
 
 
 @pytest.fixture
-def prefect(tmp_path: Path, warm_starts: None) -> Iterator[str]:
+def prefect(tmp_path: Path, warm_starts: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a Prefect server."""
+    for name, value in warm.NO_BLOCKS.items():
+        monkeypatch.setenv(name, value)
     yield server.start_server(tmp_path).url
     server.stop(tmp_path, "server")
 

@@ -29,14 +29,13 @@ import tempfile
 import threading
 import time
 import traceback
-import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import certifi
+from tests.support import lighter
 
 LIBRARIES = (
     *("torch._dynamo", "torch.distributed.run", "accelerate", "peft", "polars", "pydantic", "typer"),
@@ -44,14 +43,24 @@ LIBRARIES = (
     *("transformers.models.qwen2.modeling_qwen2", "great_expectations", "dvc.repo", "dvc.cli", "dvc.commands.repro"),
     *("prefect.flows", "prefect.tasks", "prefect.events", "prefect.artifacts", "prefect.assets", "prefect.futures"),
     *("prefect.server.api.server", "prefect.workers.process", "prefect.deployments.runner"),
-    *("cyclopts", "anyio._backends._asyncio"),
-    *("openai", "math_verify", "moto.server", "moto.s3.responses", "hypothesis", "openlineage.client.event_v2"),
+    *("prefect.cli._server_utils", "cyclopts", "anyio._backends._asyncio"),
+    *(
+        "prefect.cli._server_utils",
+        "openai",
+        "math_verify",
+        "moto.server",
+        "moto.s3.responses",
+        "hypothesis",
+        "openlineage.client.event_v2",
+    ),
 )
 """Imported once; none of them may import the project."""
 _SOCKET = "TESTS_WARM_SOCKET"
 _PLAIN = re.compile(r"python -m [\w./= -]+")
 _WITHOUT_PREFECT = ("dvc", "flows.local.guardian")
 """Programs that need neither the settings of Prefect nor the loggers that these set up."""
+NO_BLOCKS = {"PREFECT_API_BLOCKS_REGISTER_ON_START": "false"}
+"""For servers without the catalogue of Prefect's blocks, which only notices use: to write it takes half of a start."""
 _FIRST_S = 60.0
 """The server ends if nothing connects within this many seconds."""
 _THREADS = "OMP_NUM_THREADS"
@@ -102,6 +111,8 @@ class Popen(subprocess.Popen[Any]):
     def _try_wait(self, wait_flags: int) -> tuple[int, int]:
         if self._server is None:
             return super()._try_wait(wait_flags)  # type: ignore[misc,no-any-return]
+        if self._server.fileno() < 0:  # closed with this object, which nobody had any more
+            return self.pid, 0
         flags = socket.MSG_DONTWAIT if wait_flags & os.WNOHANG else socket.MSG_WAITALL
         with suppress(BlockingIOError):
             status = self._server.recv(_SIZE, flags)
@@ -231,7 +242,7 @@ def main(path: Path) -> None:
     for library in LIBRARIES:
         importlib.import_module(library)
     bundle = path.with_suffix(".pem")
-    _lighten(bundle)
+    lighter.lighten(bundle)
     gc.freeze()
     gc.enable()
     assert threading.active_count() == 1, "a fork has none of the other threads"
@@ -253,21 +264,6 @@ def main(path: Path) -> None:
                 break
         path.unlink(missing_ok=True)
         bundle.unlink(missing_ok=True)
-
-
-def _lighten(bundle: Path) -> None:
-    """Let forks leave out what costs them most and no test needs.
-
-    These are libraries' calls at the end, the names of torchrun's events, for each of which it compares the files of
-    all modules, and the authorities beyond the first, which every client reads.
-    """
-    atexit.unregister(sys.modules["torch._dynamo.utils"].dump_compile_times)
-    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]
-        finalizer.atexit = False
-    sys.modules["torch.distributed.elastic.rendezvous.dynamic_rendezvous"].get_method_name = lambda: ""  # type: ignore[attr-defined]
-    first, end, _ = certifi.contents().partition("-----END CERTIFICATE-----\n")
-    bundle.write_text(first + end)
-    certifi.where = lambda: str(bundle)
 
 
 def _answer(selector: selectors.BaseSelector, client: socket.socket) -> None:
@@ -331,7 +327,11 @@ def _become(
         paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
         mine = str(Path(__file__).parents[2])
         sys.path[:] = [folder if kind == "-m" else "", *paths, *(path for path in sys.path[1:] if path != mine)]
-        for name in ("tests", "tests.support"):  # a look at all modules would copy the memory of their names
+        for name in (
+            "tests",
+            "tests.support",
+            lighter.__name__,
+        ):  # a look at all modules would copy the memory of their names
             del sys.modules[name]
         status = _execute(kind, program)
         threading._shutdown()  # type: ignore[attr-defined]
@@ -353,7 +353,9 @@ def _show(words: list[str], environment: dict[str, str]) -> None:
 
 
 def _prefect_variables() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name.startswith("PREFECT_") or name == "HOME"}
+    """The variables that change the settings. Only a server reads ``NO_BLOCKS``, and it has others too."""
+    found = {name: value for name, value in os.environ.items() if name.startswith("PREFECT_") or name == "HOME"}
+    return {name: value for name, value in found.items() if name not in NO_BLOCKS}
 
 
 def _read_settings() -> None:
