@@ -40,19 +40,16 @@ from tests.support import lighter
 LIBRARIES = (
     *("torch._dynamo", "torch.distributed.run", "accelerate", "peft", "polars", "pydantic", "typer"),
     *("transformers.models.auto.tokenization_auto", "transformers.models.auto.modeling_auto"),
-    *("transformers.models.qwen2.modeling_qwen2", "great_expectations", "dvc.repo", "dvc.cli", "dvc.commands.repro"),
+    *("transformers.models.qwen2.modeling_qwen2", "great_expectations", "networkx", "configobj", "rich.status"),
+    *("dvc.cli.parser", "dvc.cachemgr", "dvc.data_cloud", "dvc.rwlock", "dvc.utils.strictyaml", "dvc_data.index.push"),
+    *(f"dvc.repo.{name}" for name in ("artifacts", "brancher", "datasets", "graph", "index", "init", "metrics")),
+    *(f"dvc.repo.{name}" for name in ("open_repo", "params", "plots", "stage", "trie", "worktree")),
+    *("dvc_data.hashfile.db.local", "dvc_data.hashfile.status", "scmrepo.git.backend.pygit2.filter"),
+    *(f"dulwich.{name}" for name in ("ignore", "index", "worktree")),
     *("prefect.flows", "prefect.tasks", "prefect.events", "prefect.artifacts", "prefect.assets", "prefect.futures"),
     *("prefect.server.api.server", "prefect.workers.process", "prefect.deployments.runner"),
     *("prefect.cli._server_utils", "cyclopts", "anyio._backends._asyncio"),
-    *(
-        "prefect.cli._server_utils",
-        "openai",
-        "math_verify",
-        "moto.server",
-        "moto.s3.responses",
-        "hypothesis",
-        "openlineage.client.event_v2",
-    ),
+    *("openai", "math_verify", "moto.server", "moto.s3.responses", "hypothesis", "openlineage.client.event_v2"),
 )
 """Imported once; none of them may import the project."""
 _SOCKET = "TESTS_WARM_SOCKET"
