@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from tests.support import warm
 from tests.support.verbs import whole_app
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -54,9 +55,9 @@ def run(folder: Path, *words: str) -> str:
         words = (python, *(("-m", "dvc") if words[0] == "dvc" else ()), *words[1:])
     path = f"{Path(python).parent}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"PATH": path, "PYTHONPATH": str(folder), "NO_COLOR": "1", "COLUMNS": "200"}
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    done = warm.run(words, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
-    return done.stdout
+    return str(done.stdout)
 
 
 def invoked(*words: str) -> str:
@@ -144,7 +145,7 @@ def test_profile_writes_the_committed_params(copy: Path) -> None:
 def test_audit_without_a_run_says_what_to_do(copy: Path) -> None:
     words = [sys.executable, "-m", "evidence", "up", "models/full"]
     (copy / "dvc.lock").unlink(missing_ok=True)
-    done = subprocess.run(words, cwd=copy, capture_output=True, text=True, check=False)
+    done = warm.run(words, cwd=copy, capture_output=True, text=True)
     assert done.returncode == 1
     assert "pathfinder run" in done.stderr
 

@@ -18,6 +18,7 @@ from tests.flows.conftest import Project
 from tests.flows.watch import alive, wait_for
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_outcomes_and_lines(project: Project) -> None:
     dvc = Dvc(project.root)
     lines: list[str] = []

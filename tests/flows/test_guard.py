@@ -141,6 +141,7 @@ def test_the_next_run_ends_what_the_guardian_could_not(tmp_path: Path) -> None:
     assert (tmp_path / LOCK).read_text() == ""
 
 
+@pytest.mark.usefixtures("warm_starts")
 @pytest.mark.parametrize("torn", ["", '{"out/total.txt": {"wri'])
 def test_a_list_of_locks_that_a_killed_dvc_left_torn_is_removed(project: Project, torn: str) -> None:
     path, dvc = project.root / DVC_LOCKS, Dvc(project.root)
@@ -182,6 +183,7 @@ def test_a_variable_of_that_name_with_another_form_is_no_mark(tmp_path: Path, ma
         child.wait()
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_a_stage_that_reaches_its_limit_is_ended_with_everything_it_started(project: Project) -> None:
     project.trap("numbers", DETACHED)
     pids, limit_s = project.root / "pids.txt", 2.0

@@ -66,7 +66,7 @@ class Machines:
 
 
 @pytest.fixture
-def machines(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machines:
+def machines(project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_starts: None) -> Machines:
     monkeypatch.setenv(storage.REMOTE, str(tmp_path / "bucket"))
     key, person = tmp_path / "machine.pem", tmp_path / "person.pem"
     keys = project.root / "infra/keys"

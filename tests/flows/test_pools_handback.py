@@ -34,6 +34,7 @@ from ground.io import DataError
 from tests.flows.conftest import Project
 from tests.flows.test_branch import git
 from tests.flows.test_pools_handover import STAGE, published
+from tests.support import warm
 
 LOCK = Path("infra/locks/cpu.lock")
 VERSION = metadata.version("pydantic")
@@ -109,7 +110,7 @@ def handed(make_project: Callable[[], Project], tmp_path_factory: pytest.TempPat
     """A worker with its own key, which the project trusts, has run the stage in a clone with only its inputs."""
     folder, project = tmp_path_factory.mktemp("handed"), make_project()
     bucket, key, trusted = folder / "bucket", folder / "worker/signing.pem", project.root / "infra/keys/worker.pem"
-    with pytest.MonkeyPatch.context() as patch:
+    with warm.starts(), pytest.MonkeyPatch.context() as patch:
         patch.setenv(storage.REMOTE, str(bucket))
         (project.root / LOCK).parent.mkdir(parents=True)
         (project.root / LOCK).write_text(f"pydantic=={VERSION}\n")

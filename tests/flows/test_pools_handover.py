@@ -74,6 +74,7 @@ def test_only_code_that_everyone_can_fetch_is_sent(project: Project) -> None:
     assert committed(root, graph, [STAGE]) != head
 
 
+@pytest.mark.usefixtures("warm_starts")
 def test_a_result_comes_back_as_the_worker_named_it(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,6 +20,7 @@ from flows.local.transfer import prepare
 from ground.io import DataError
 from ground.remote import ENDPOINT, Store, open_store
 from tests.flows.test_branch import git
+from tests.support import warm
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def settings(folder: Path) -> str:
     command = [sys.executable, "-m", "dvc", "config", "--list"]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout
+    return str(warm.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout)
 
 
 def test_the_environment_decides(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
