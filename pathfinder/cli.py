@@ -17,8 +17,7 @@ from typer.main import get_group
 from ground.io import DataError
 from ground.show import PIPELINE, PIPELINE_VERBS, AsJson, AsJsonLines, Verbs, example, flushed, show, show_row
 from ground.text import UsageError, errors_without_traceback, has_colour, printable
-from pathfinder.bench import Precision, Revision, Rules, System, bench, leaderboard
-from pathfinder.options import Columns, Data, Model, PolicyServer, Pretty, Problems, Prompt, Server, Split
+from pathfinder import options
 
 if TYPE_CHECKING:
     from pathfinder.core.given import Given
@@ -34,18 +33,18 @@ class AllVerbs(Verbs):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A verb of the method or, if it has none of this name, of another wing."""
-        if cmd_name == "train":
-            self._join(training())
+        if cmd_name in ("train", "bench", "leaderboard"):
+            self._join(large_verbs())
         wings = other_wings()
         while cmd_name not in self.commands and (wing := next(wings, None)):
             self._join(wing)
         if cmd_name not in self.commands:
-            self._join(training(), pipeline_verbs(Path.cwd()))
+            self._join(large_verbs(), pipeline_verbs(Path.cwd()))
         return super().get_command(ctx, cmd_name)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of all verbs."""
-        self._join(training(), *other_wings(), pipeline_verbs(Path.cwd()))
+        self._join(large_verbs(), *other_wings(), pipeline_verbs(Path.cwd()))
         return super().list_commands(ctx)
 
     def _join(self, *wings: typer.Typer) -> None:
@@ -75,7 +74,7 @@ def _print_version(is_asked: bool) -> None:
     f"The verbs {', '.join(PIPELINE_VERBS)} need a clone of the project and run in its root folder. "
     "Start with `pathfinder demo`."
 )
-def options(
+def command(
     _: Annotated[
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
@@ -117,9 +116,9 @@ def score(
             "the problem and its steps; - reads standard input."
         ),
     ],
-    model: Model = "models/full",
-    revision: Revision = None,
-    preset: Prompt = "default",
+    model: options.Model = "models/full",
+    revision: options.Revision = None,
+    preset: options.Prompt = "default",
     mode: Annotated[
         Literal["both", "pass1", "positive", "all"],
         typer.Option(
@@ -127,17 +126,17 @@ def score(
             "the reward given <+> at every label. all: the reward averaged over all labels."
         ),
     ] = "both",
-    dtype: Precision = "auto",
-    url: Server = None,
-    system: System = None,
-    split: Split = "auto",
-    columns: Columns = "",
-    problems: Problems = "",
+    dtype: options.Precision = "auto",
+    url: options.Server = None,
+    system: options.System = None,
+    split: options.Split = "auto",
+    columns: options.Columns = "",
+    problems: options.Problems = "",
     form: Annotated[
         Literal["scores", "processbench", "prmbench"],
         typer.Option("--as", help="What to print: all scores, or the predictions that `pathfinder grade` reads."),
     ] = "scores",
-    pretty: Pretty = False,
+    pretty: options.Pretty = False,
     as_json: AsJsonLines = False,
 ) -> None:
     """Score every step of the solutions in a file: probabilities of the labels, and the reward.
@@ -181,19 +180,17 @@ def rerank(
             "candidates if their problem is the same. - reads standard input."
         ),
     ],
-    model: Model = "models/full",
-    revision: Revision = None,
-    preset: Prompt = "default",
-    mode: Annotated[
-        Literal["both", "positive", "all"], typer.Option(help="How the rewards are read, as for `score`.")
-    ] = "both",
-    dtype: Precision = "auto",
-    url: Server = None,
-    system: System = None,
-    split: Split = "auto",
-    columns: Columns = "",
-    problems: Problems = "",
-    pretty: Pretty = False,
+    model: options.Model = "models/full",
+    revision: options.Revision = None,
+    preset: options.Prompt = "default",
+    mode: Annotated[Literal["both", "positive", "all"], typer.Option(help="How rewards are read (`score`).")] = "both",
+    dtype: options.Precision = "auto",
+    url: options.Server = None,
+    system: options.System = None,
+    split: options.Split = "auto",
+    columns: options.Columns = "",
+    problems: options.Problems = "",
+    pretty: options.Pretty = False,
     as_json: AsJsonLines = False,
 ) -> None:
     """Choose the best of several solutions per problem by their step rewards, the vote of their answers, or both.
@@ -226,7 +223,7 @@ def rerank(
 @app.command(rich_help_panel=BENCHMARKS, **example("pathfinder/demo_model --port 8000"))
 def serve(
     model: Annotated[str, typer.Argument(help="Folder of the PRM, or a repository of the Hub.")] = "models/full",
-    revision: Revision = None,
+    revision: options.Revision = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 opens the server to the network.")
     ] = "127.0.0.1",
@@ -235,7 +232,7 @@ def serve(
         list[str] | None,
         typer.Option(help="Also answer under this host name, for example a local proxy's; repeat it for several."),
     ] = None,
-    dtype: Precision = "auto",
+    dtype: options.Precision = "auto",
     request_tokens: Annotated[
         int, typer.Option(min=1, help="Tokens of one request, estimated as a third of its bytes; above it: 413 or 422.")
     ] = 1 << 16,
@@ -271,19 +268,15 @@ def serve(
         http_server(served).run(sockets=[socket])
 
 
-app.command(rich_help_panel=BENCHMARKS, **example("pathfinder/demo_model --data data --limit 5", in_clone=True))(bench)
-app.command(rich_help_panel=BENCHMARKS, **example("one/ another/ --page board.html"))(leaderboard)
-
-
 @app.command(rich_help_panel=BENCHMARKS, **example("prmbench artifacts/predictions/prmbench/full.jsonl", in_clone=True))
 def grade(
     benchmark: Annotated[Literal["processbench", "prmbench", "search"], typer.Argument(help="The benchmark.")],
     file: Annotated[
         Path, typer.Argument(help="The prediction file, or a published runner's output folder; - reads standard input.")
     ],
-    data: Data = None,
+    data: options.Data = None,
     preset: Annotated[
-        Rules, typer.Option(help="Decision rules: the published evaluator's or the repaired.")
+        options.Rules, typer.Option(help="Decision rules: the published evaluator's or the repaired.")
     ] = "repaired",
     output: Annotated[
         Literal["table", "json", "latex", "markdown"],
@@ -317,14 +310,14 @@ def label(
         str | None,
         typer.Option(help="The model that completes: a folder, or a repository of the Hub (default: as in `bench`)."),
     ] = None,
-    url: PolicyServer = None,
+    url: options.PolicyServer = None,
     completions: Annotated[int, typer.Option(min=1, help="Completions after each step.")] = 8,
     max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens per completion.")] = 1024,
     temperature: Annotated[float, typer.Option(min=0.0, max=2.0, help="Temperature; top-p is 0.95.")] = 0.7,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the completions.")] = 42,
-    split: Split = "auto",
-    columns: Columns = "",
-    problems: Problems = "",
+    split: options.Split = "auto",
+    columns: options.Columns = "",
+    problems: options.Problems = "",
     as_json: AsJson = False,
 ) -> None:
     """Label the steps of solutions by the share of completions after them that reach the right answer.
@@ -341,12 +334,18 @@ def label(
     show(result, as_json, told(result))
 
 
-def training() -> typer.Typer:
-    """The verb ``train``."""
+def large_verbs() -> typer.Typer:
+    """The verbs that have modules of their own."""
+    from pathfinder.bench import bench, leaderboard
     from pathfinder.train import train
 
     verbs = typer.Typer()
-    verbs.command(rich_help_panel=BENCHMARKS, **example("examples/steps.jsonl --out my", in_clone=True))(train)
+    for verb, words, in_clone in (
+        (bench, "pathfinder/demo_model --data data --limit 5", True),
+        (leaderboard, "one/ another/ --page board.html", False),
+        (train, "examples/steps.jsonl --out my", True),
+    ):
+        verbs.command(rich_help_panel=BENCHMARKS, **example(words, in_clone))(verb)
     return verbs
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from ground.io import DataError
+from ground.show import offered
 from ground.text import UsageError
 
 
@@ -23,6 +24,12 @@ def addresses(given: Any) -> Any:
     return given
 
 
+def _systems(incomplete: str) -> list[str]:
+    from pathfinder.baselines.registry import NAMES
+
+    return offered(incomplete, NAMES)
+
+
 Data = Annotated[Path | None, typer.Option(help="The benchmark's folder (default: artifacts/raw/BENCHMARK).")]
 Model = Annotated[
     str,
@@ -31,6 +38,14 @@ Model = Annotated[
         "(docs/benchmarks.md)."
     ),
 ]
+Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")]
+Precision = Annotated[
+    Literal["auto", "float32", "bfloat16"], typer.Option(help="Precision of the model; auto: as in its files.")
+]
+System = Annotated[
+    str | None, typer.Option(help="The published PRM in the folder (docs/benchmarks.md).", autocompletion=_systems)
+]
+Rules = Literal["repaired", "official"]
 Prompt = Annotated[
     Literal["default", "official-processbench", "official-prmbench", "official-search"],
     typer.Option(help="Prompt: the training prompt, or a published runner's."),

@@ -14,7 +14,7 @@ import typer
 from ground import io
 from ground.show import AsJson, aligned, counted, show
 from ground.text import UsageError
-from pathfinder.bench import Revision
+from pathfinder.options import Revision
 
 if TYPE_CHECKING:
     from pathfinder.core.params import Train

@@ -5,31 +5,15 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from ground.io import make_folder, write_json, write_text
-from ground.show import AsJson, offered, show, table
+from ground.show import AsJson, show, table
 from ground.text import UsageError
-from pathfinder.options import addresses
+from pathfinder.options import Precision, Revision, Rules, System, addresses
 
-Revision = Annotated[str | None, typer.Option(help="Commit, branch or tag of the repository.")]
-Precision = Annotated[
-    Literal["auto", "float32", "bfloat16"], typer.Option(help="Precision of the model; auto: as in its files.")
-]
-
-
-def _systems(incomplete: str) -> list[str]:
-    from pathfinder.baselines.registry import NAMES
-
-    return offered(incomplete, NAMES)
-
-
-System = Annotated[
-    str | None, typer.Option(help="The published PRM in the folder (docs/benchmarks.md).", autocompletion=_systems)
-]
-Rules = Literal["repaired", "official"]
 _CRITIC = "critic:"
 _GUIDED, _JUDGE = "Search (--on search)", "A chat model as judge (MODEL critic:NAME)"
 

@@ -61,7 +61,7 @@ def test_the_configuration_is_typed(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"no config\.json; expected a model folder"):
+    with pytest.raises(DataError, match=r"no config\.json; name the folder that holds a model"):
         open_model(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps([]))
     with pytest.raises(DataError, match=r"config\.json: no JSON object; fetch the model's files again"):

@@ -164,7 +164,7 @@ def test_labels_agree_with_the_world_s_truth(
     again = CLI.invoke(app, words)
     assert (again.exit_code, "out.jsonl: exists; name a new file" in again.stderr) == (1, True)
     streamed = CLI.invoke(app, [*words[:-1], "-"])
-    assert (streamed.exit_code, "--out -: label resumes from a file" in streamed.stderr) == (1, True)
+    assert (streamed.exit_code, "--out -: label resumes from a file" in streamed.stderr) == (2, True)
 
 
 def to_first_error(row: Row) -> Iterator[bool]:
