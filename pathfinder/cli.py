@@ -336,7 +336,7 @@ def label(
 
 def large_verbs() -> typer.Typer:
     """The verbs that have modules of their own."""
-    from pathfinder.bench import bench, leaderboard
+    from pathfinder.compare import bench, leaderboard
     from pathfinder.train import train
 
     verbs = typer.Typer()
