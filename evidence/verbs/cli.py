@@ -42,7 +42,7 @@ def _place(text: str) -> str:
 
 
 def _file(text: str) -> str:
-    """A file of the user, who names it from here; any other text as it is."""
+    """The absolute path of a file in the current folder; any other text unchanged."""
     return str(Path(text).absolute()) if Path(text).exists() else text
 
 

@@ -68,7 +68,7 @@ def estimated(observed: Flags, chances: Floats) -> Flips:
 def corrected(logits: Tensor, ids: LabelIds, flips: Flips) -> Tensor:
     """The log-probabilities of what is observed, from logits of the truth: (..., vocabulary).
 
-    Only those of the labels ``<+>`` and ``<->`` differ from the log-softmax of the logits.
+    They equal the log-softmax of the logits, except at the labels ``<+>`` and ``<->``.
     """
     chances, labels = logits.log_softmax(-1), torch.tensor([ids.good, ids.bad], device=logits.device)
     kept = torch.tensor([[1 - flips[0], flips[0]], [flips[1], 1 - flips[1]]], device=logits.device).log()

@@ -13,6 +13,9 @@ from typing import Any
 import certifi
 import yaml
 
+read_loggers = functools.partial(yaml.load, Loader=yaml.CSafeLoader)
+"""``yaml.safe_load`` by the parser in C, for Prefect's settings of its loggers."""
+
 
 def lighten(bundle: Path) -> None:
     """Change the imported libraries; the authority that clients read goes to ``bundle``.
@@ -29,8 +32,7 @@ def lighten(bundle: Path) -> None:
     bundle.write_text(first + end)
     certifi.where = lambda: str(bundle)
     sys.modules["prefect.settings.base"].PrefectBaseSettings.to_environment_variables = variables_of
-    load = functools.partial(yaml.load, Loader=yaml.CSafeLoader)
-    sys.modules["prefect.logging.configuration"].yaml = SimpleNamespace(safe_load=load)  # type: ignore[attr-defined]
+    sys.modules["prefect.logging.configuration"].yaml = SimpleNamespace(safe_load=read_loggers)  # type: ignore[attr-defined]
     sys.modules["sqlalchemy.orm"].configure_mappers()
 
 
