@@ -1,7 +1,7 @@
 """Write the report: results with baselines and intervals, the paper's tables and ours, and an account of the data.
 
 Reads   metrics/, artifacts/predictions, artifacts/raw/{processbench,prmbench,manifest.json},
-        reports/validation{,_train}; params: profile, runs, baselines, critics, report
+        reports/validation{,_train}, infra/experiment/answers.json; params: profile, runs, baselines, critics, report
 Writes  reports/report.{html,md}, reports/tables.json, reports/plots/, reports/cards/<run>.md, metrics/summary.json
 Run     python -m stages.report
 

@@ -1,13 +1,15 @@
 """The tables and the picture of the experiment, from the cells and attacks in ``infra/experiment``.
 
 Run     python -m docs.tools.experiment           prints the tables
-        python -m docs.tools.experiment --write   writes them into infra/experiment/answers.md, and docs/attacks.svg
+        python -m docs.tools.experiment --write   writes them into infra/experiment/answers.md, the answers of `tuned`
+                                                  into answers.json for the report, and docs/attacks.svg
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +21,12 @@ from extras.experiment import tables as more
 from extras.experiment.figures import read_judged
 from extras.experiment.material import MATERIAL
 from extras.experiment.plan import CELLS, FOLDER, Cell, load_plan
-from ground.io import read_json, write_text
+from ground.io import read_json, write_json, write_text
 from ground.text import errors_without_traceback
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.pages.page import markdown_table
 from pathfinder.pages.svg import line_chart
+from pathfinder.reporting.page.decided import ANSWERS
 
 PAGE, PICTURE = FOLDER / "answers.md", Path("docs/attacks.svg")
 _ENDS = {"none": "", "estimated": "-estimated", "true": "-true"}
@@ -32,14 +35,19 @@ _WINDOW = 10
 """Steps of a policy whose mean is one point of a line."""
 
 
+@cache
+def found() -> dict[str, list[answers.Answer]]:
+    """The answers of the blocks that compare variants."""
+    plan, items = load_plan(), read_judged(MATERIAL / "processbench")
+    blocks = {name: plan.block(name) for name in ("tuned", "main")}
+    cells = {name: answers.read_cells(CELLS / name) for name in blocks}
+    return {name: answers.answers(cells[name], items, of.looks, of.readings) for name, of in blocks.items()}
+
+
 def tables() -> str:
     """The tables of all blocks that have cells, dressed faults, and best of n and the policies, as Markdown."""
     plan, items = load_plan(), read_judged(MATERIAL / "processbench")
     cells = {name: answers.read_cells(CELLS / name) for name in plan.blocks}
-    found = {
-        name: answers.answers(cells[name], items, plan.block(name).looks, plan.block(name).readings)
-        for name in ("tuned", "main")
-    }
     sizes = sorted({*plan.block("tuned").sizes, *plan.block("curves").sizes})
     curved, said = more.curve_rows(cells["tuned"] | cells["curves"], sizes)
     noisy = {
@@ -54,7 +62,7 @@ def tables() -> str:
     parts = [
         *(
             f"`{name}`:\n\n{markdown_table(answers.HEADS, answers.rows_of(each))}"
-            for name, each in found.items()
+            for name, each in found().items()
             if each
         ),
         *(markdown_table(heads, rows) for heads, rows in around if rows),
@@ -84,11 +92,12 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m docs.tools.experiment", description=(__doc__ or "").split("\n", 1)[0]
     )
-    parser.add_argument("--write", action="store_true", help=f"write {PICTURE} and {PAGE}")
+    parser.add_argument("--write", action="store_true", help=f"write {PICTURE}, {PAGE} and {ANSWERS}")
     if not parser.parse_args(argv).write:
         print(tables(), end="")
         return
     write_text(PICTURE, draw())
+    write_json(ANSWERS, [answers.as_json(each) for each in found()["tuned"]])
     write_text(PAGE, between(PAGE.read_text(encoding="utf-8"), START, tables(), END, PAGE))
 
 

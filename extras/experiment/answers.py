@@ -220,4 +220,20 @@ def rows_of(found: Iterable[Answer]) -> list[tuple[str, ...]]:
     ]
 
 
+def as_json(answer: Answer) -> dict[str, Any]:
+    """An answer as ``infra/experiment/answers.json`` has it, for the report: figures in points to four decimals."""
+    hypothesis, found = answer.hypothesis, answer.found
+    return {
+        "hypothesis": hypothesis.name,
+        "left": hypothesis.left,
+        "right": hypothesis.right,
+        "reading": hypothesis.reading,
+        "base": answer.base,
+        "records": answer.size,
+        "seeds": answer.seeds,
+        "difference": {name: round(float(getattr(found, name)), 4) for name in ("value", "low", "high")},
+        "verdict": answer.verdict,
+    }
+
+
 HEADS = ("difference", "reading", "base, records", "seeds", "points, 95 %", "90 %", "SD", "p", "verdict")

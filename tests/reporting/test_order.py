@@ -30,6 +30,7 @@ ORDER = (
     "page.account",
     "page.mistakes",
     "page.registered",
+    "page.decided",
     "page.contents",
     "page.exports",
     "index",

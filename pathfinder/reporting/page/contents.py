@@ -14,6 +14,7 @@ from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import CAPTIONS, MISSING, PRMBENCH, PROCESSBENCH, SEARCH, TABLES, TEXTS, Benchmark
 from pathfinder.reporting.origins import said
 from pathfinder.reporting.page import account, record_flow
+from pathfinder.reporting.page.decided import decided
 from pathfinder.reporting.page.faults import caught, false_alarm_table
 from pathfinder.reporting.page.mistakes import worst_mistakes
 from pathfinder.reporting.page.opening import opening
@@ -24,6 +25,7 @@ TITLE = "Error typing for smarter rewards: reproduction report"
 CAUGHT = "What the flags catch"
 CLAIMS = "The paper's claims, tested here"
 PAPER = "The paper's tables and ours"
+DECIDED = "Typed errors in the experiment"
 REGISTERED = "Predictions registered before"
 ORIGINS = "Where the figures come from"
 _SYSTEMS = ("Results", CAUGHT, "ProcessBench", "PRMBench", "Search", REGISTERED, PAPER)
@@ -52,6 +54,7 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
         CAUGHT: [*caught(evidence), *false_alarm_table(evidence)],
         "Worst mistakes": worst_mistakes(evidence.processbench_items, predictions, files),
         CLAIMS: [*claims(evidence, tested), *claims_as_published(evidence), *answers(evidence, tested)],
+        DECIDED: decided() if evidence.is_toy else [],
         "ProcessBench": _on(evidence, PROCESSBENCH),
         "PRMBench": _on(evidence, PRMBENCH),
         "Search": _on(evidence, SEARCH),
