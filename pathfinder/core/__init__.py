@@ -1,1 +1,1 @@
-"""The common language of all stages: files, parameters, records, labels, prompts and runs."""
+"""The modules that all stages share: files, parameters, records, labels, prompts and runs."""

@@ -1,4 +1,4 @@
-"""The rows of a file that is neither JSON nor a text: CSV, Parquet, a zipped log of inspect_ai, or a set of the Hub."""
+"""The rows of a file that is neither JSON nor text: CSV, Parquet, a zipped inspect_ai log, or a Hub data set."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Rows = Iterator[tuple[str, Any]]
 """The place for messages, ``NAME: row N`` with N from 1, and the value of each row."""
 _ZSTANDARD = 93
 LISTS = ("steps", "completions", "labels", "solutions", "candidates", "answers", "messages", "modified_process")
-"""Columns that hold lists, which a cell of CSV writes as JSON."""
+"""Columns that hold lists; a CSV cell holds them as JSON."""
 
 
 def rows_in_container(name: str, handle: IO[bytes], magic: bytes, suffix: str, lists: Collection[str] | None) -> Rows:
     """The rows of a file that begins with the four bytes ``magic``. Raises ``DataError`` for a broken file.
 
-    Cells of CSV are parsed in the columns ``lists``, by default in all of ``LISTS``.
+    In CSV, the cells of the columns ``lists`` (default: all of ``LISTS``) are parsed as JSON.
     """
     if magic == b"PAR1":
         return _of_parquet(name, handle)
@@ -33,7 +33,7 @@ def rows_in_container(name: str, handle: IO[bytes], magic: bytes, suffix: str, l
 
 
 def _of_zip(name: str, handle: IO[bytes]) -> Rows:
-    """The samples of a log of inspect_ai, ``.eval``."""
+    """The samples of an inspect_ai log (``.eval``)."""
     try:
         with zipfile.ZipFile(handle) as file:
             names = [entry for entry in file.namelist() if re.fullmatch(r"samples/[^/]+\.json", entry)]
@@ -47,7 +47,7 @@ def _of_zip(name: str, handle: IO[bytes]) -> Rows:
 
 
 def _entry(name: str, file: zipfile.ZipFile, handle: IO[bytes], entry: str) -> Any:
-    """The JSON value of an entry. Logs use Zstandard, which zipfile does not know before Python 3.14."""
+    """The JSON value of an entry. Logs use Zstandard, which zipfile reads only from Python 3.14 on."""
     at, info = f"{name}: {entry}", file.getinfo(entry)
     if info.compress_type != _ZSTANDARD:
         with file.open(entry) as stream:
@@ -66,7 +66,7 @@ def _entry(name: str, file: zipfile.ZipFile, handle: IO[bytes], entry: str) -> A
 def _of_csv(name: str, handle: IO[bytes], separator: str, lists: Collection[str] | None) -> Rows:
     """The rows, without empty cells of the columns that hold JSON.
 
-    Spreadsheets separate by semicolons where a comma is the decimal point.
+    Spreadsheets use semicolons as separators in locales with a decimal comma.
     """
     csv.field_size_limit(LONGEST_LINE)
     header = handle.readline(1 << 16)

@@ -39,17 +39,17 @@ _REMEDY = "correct or remove the row"
 _CONTAINERS = (b"PAR1", b"PK\3\4")
 """The first bytes of Parquet and of a zip file."""
 _PROSE = (".md", ".tex")
-"""Suffixes of texts that are never JSON, although they may begin with a bracket."""
+"""Suffixes of text files: never JSON, even if they begin with a bracket."""
 _TEXTS = ("", ".txt", *_PROSE)
 _ARE_LISTS = ("solutions", "answers")
-"""The names of ``--columns`` whose columns hold lists, which a cell of CSV writes as JSON."""
+"""The names of ``--columns`` whose columns hold lists; a CSV cell holds them as JSON."""
 
 
 @contextmanager
 def open_given(source: str) -> Iterator[tuple[str, IO[bytes]]]:
     """Yield the name for messages and a seekable handle of a file or, for ``-``, of standard input.
 
-    Raises ``DataError`` if it is no file.
+    Raises ``DataError`` if it is not a file.
     """
     if source == "-":
         # a process may be started with its standard input closed
@@ -65,7 +65,7 @@ def open_given(source: str) -> Iterator[tuple[str, IO[bytes]]]:
 def first_character(handle: IO[bytes]) -> bytes:
     """The first byte of the content, empty if there is none; the handle stays at its start.
 
-    White space and a mark of byte order are no content.
+    White space and a byte order mark do not count as content.
     """
     return _head(handle)[:1]
 
@@ -79,7 +79,7 @@ def _head(handle: IO[bytes]) -> bytes:
 def rows_in(name: str, handle: IO[bytes]) -> Iterator[tuple[str, Any]]:
     """Yield ``("NAME: row N", value)``, N from 1, of JSON lines or of one JSON list.
 
-    Raises ``DataError`` with the row for what is not valid JSON.
+    Raises ``DataError`` with the row if it is not valid JSON.
     """
     is_list = first_character(handle) == b"["
     rows = enumerate(parse_json(whole(handle, name), name), start=1) if is_list else parse_jsonl(handle, name)
@@ -95,10 +95,10 @@ def text_in(name: str, handle: IO[bytes]) -> str:
 
 
 def rows_of(source: str, lists: Collection[str] | None = None) -> tuple[str, list[tuple[str, Any]] | str]:
-    """The name of a source for messages, and its rows, or the text of a file that is one by its name and content.
+    """The name of a source for messages, and its rows, or its text if name and content show that it is a text.
 
-    ``source`` is a file, ``-`` for standard input, or ``hub:NAME[:CONFIG]:SPLIT``. The columns ``lists`` of CSV hold
-    JSON, by default all that usually hold lists. Raises ``DataError`` for a file that is missing, broken or of an
+    ``source`` is a file, ``-`` for standard input, or ``hub:NAME[:CONFIG]:SPLIT``. The CSV columns ``lists`` hold JSON
+    (default: all columns that usually hold lists). Raises ``DataError`` for a file that is missing, broken or of an
     unknown format, ``TransientError`` if the Hub cannot be reached.
     """
     if source.startswith(HUB):
@@ -124,7 +124,7 @@ def rows_of(source: str, lists: Collection[str] | None = None) -> tuple[str, lis
 
 
 def _of_json(name: str, handle: IO[bytes]) -> Iterator[tuple[str, Any]]:
-    """Lines, a list, or one object over several lines. A log of inspect_ai gives its samples."""
+    """Lines, a list, or one object over several lines. An inspect_ai log gives its samples."""
     is_object = _head(handle).partition(b"\n")[0].strip() == b"{"
     rows = [(f"{name}: row 1", parse_json(whole(handle, name), name))] if is_object else rows_in(name, handle)
     for at, row in rows:
@@ -138,7 +138,7 @@ def _of_json(name: str, handle: IO[bytes]) -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class GivenSolution:
-    """The steps of one solution, with each one's correctness and the right answer if known. ``at``: file and row."""
+    """The steps of one solution with their correctness, and the right answer, if known. ``at``: file and row."""
 
     at: str
     id: str
@@ -162,7 +162,7 @@ class GivenRow:
     answer: Any = None
 
     def each(self) -> Iterator[GivenSolution]:
-        """The solutions; of several, the id is ``ID/SIDE``, where the side is a number from 0, or its name."""
+        """The solutions. If there are several, the id is ``ID/SIDE``; the side is a number from 0, or a name."""
         for side, steps in zip(self.sides, self.solutions, strict=True):
             name = f"{self.id}/{side}" if side else self.id
             yield GivenSolution(self.at, name, self.problem, steps, self.labels, self.answer)
@@ -170,7 +170,7 @@ class GivenRow:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The rows of a source, and a line that says how they were read; empty for layouts that leave no choice."""
+    """The rows of a source, and a note that says how they were read; empty for layouts that leave no choice."""
 
     name: str
     layout: str
@@ -185,11 +185,11 @@ class Given:
 def read_given(
     source: str, split: Split = "auto", columns: str = "", problems: str = "", has_candidates: bool = False
 ) -> Given:
-    """Read the solutions of a file, of standard input for ``-`` or of a data set of the Hub, in any of ``LAYOUTS``.
+    """Read the solutions of a file, of standard input (``-``) or of a Hub data set, in any of ``LAYOUTS``.
 
-    A text has blank lines between the problem and its steps. A row without an id has its number. ``columns`` names
-    the fields where they have other names (``problem=question,steps=cot``; ``doc.query`` is a field of a field, and
-    ``resps.0`` the first item of a list). ``problems`` is the input file of a batch, whose answers ``source`` has.
+    A text has blank lines between the problem and its steps. A row without an id gets its number. ``columns`` names the
+    fields if their names differ (``problem=question,steps=cot``; ``doc.query`` is a field of a field, and ``resps.0``
+    the first item of a list). ``problems`` is the input file of a batch, and ``source`` holds the answers.
     With ``has_candidates``, rows that have solutions are candidates, whatever other fields they have.
     Raises ``DataError`` with file and row for a row without the layout of the first one, and for a bad value.
     """
@@ -263,7 +263,7 @@ class _Reader:
         identity = at.rpartition(" ")[2] if named is None else named
         if isinstance(identity, bool) or not isinstance(identity, str | int) or not str(identity).strip():
             raise DataError(f"{at}: id is {identity!r:.80}, expected a text or an integer; {_REMEDY}")
-        if layout.name == LM_EVAL:  # a log has the same answers once for each filter
+        if layout.name == LM_EVAL:  # a log repeats the same answers for each filter
             before = self._answered.setdefault(f"{identity} {row.get('doc_hash')}", row)
             if before is not row and before["resps"] != row["resps"]:
                 raise DataError(f"{at}: doc_id {identity} has different resps in an earlier row; {_REMEDY}")
@@ -301,7 +301,7 @@ class _Reader:
 
 
 def _layout_of(at: str, row: Any, known: Sequence[Layout], before: Layout | None) -> Layout:
-    """The layout of a row, which must equal the layout of the rows before it."""
+    """The layout of a row; raises ``DataError`` unless the rows before it have the same one."""
     layout = next((each for each in known if isinstance(row, dict) and each.fits(row)), None)
     if layout is not None and before in (None, layout):
         return layout
@@ -335,7 +335,7 @@ def _named(columns: str) -> dict[str, str]:
 
 
 def _at_path(at: str, row: Any, path: str) -> Any:
-    """The field ``path``, or the value that its parts between dots lead to."""
+    """The field ``path``, or the value that its dotted parts lead to."""
     if isinstance(row, dict) and path in row:
         return row[path]
     value = row

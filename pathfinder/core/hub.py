@@ -73,7 +73,7 @@ def _is_entry(about: Any) -> bool:
 
 
 def http_library() -> Any:
-    """The module of the HTTP client that the installed Hub client uses, whose errors it passes on.
+    """The HTTP module that the installed Hub client uses. The Hub client passes on its errors.
 
     It is requests in version 0 of the Hub client, and httpx or httpx2 in later ones.
     """
@@ -93,8 +93,8 @@ def cached_file(model: HubModel, name: str) -> Path | None:
 def cached_folder(folder: Path, model: HubModel) -> Path:
     """The folder in the Hub's cache that has every file of the model that ``folder`` points to. Needs no network.
 
-    It is the smallest folder of the repository that has all of them. Raises ``DataError`` if a file is missing or
-    differs in size from the fetched one.
+    If several folders have every file, the smallest is returned. Raises ``DataError`` if a file is missing or its size
+    differs from the fetched file's.
     """
     paths = {name: _intact(model, name) for name in list(model.files) or ["config.json"]}
     if lost := next((name for name, path in paths.items() if path is None), None):

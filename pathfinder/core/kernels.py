@@ -1,10 +1,10 @@
 """The CPU kernels that PyTorch and NumPy use: by default the kernels for AVX2, on every processor that has it.
 
-By themselves, the libraries choose the processor's newest instructions (AVX-512, AMX). These add in another order, so
-trained weights differ from machine to machine. ``PATHFINDER_KERNELS`` selects the kernels:
+By themselves, the libraries choose the processor's newest instructions (AVX-512, AMX). These add in a different order,
+so trained weights differ from machine to machine. ``PATHFINDER_KERNELS`` selects the kernels:
 
 - ``avx2`` (default): equal bytes on all Intel processors with AVX2. Training takes about a fifth longer than with
-  AVX-512. MKL ignores its setting on processors of AMD, which agree among themselves.
+  AVX-512. MKL ignores its setting on AMD processors, which give equal bytes among themselves.
 - ``compatible``: equal bytes on Intel and AMD, but training takes almost twice as long.
 - ``native``: the libraries choose.
 
@@ -34,7 +34,7 @@ KERNELS = {"avx2": _AVX2, "compatible": _AVX2 | {"MKL_CBWR": "COMPATIBLE"}, "nat
 
 
 def pin_kernels() -> None:
-    """Set the variables of the chosen kernels, for this process and its children; a variable that is set wins.
+    """Set the variables of the chosen kernels for this process and its children, except those already set.
 
     It does nothing on a processor without AVX2, where the pinned kernels would crash, and once a library is loaded.
     Raises ``DataError`` for an unknown choice.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 Outcome = Literal["given", "parsed", "unparsed", "too_long", "refused", "engine_error", "not_sampled", "unrated"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 UNASKED: tuple[Outcome, ...] = ("not_sampled", "unrated")
-"""The outcomes of records that need a judge but were not to be labelled."""
+"""The outcomes of records that need a judge but were left unlabelled on purpose."""
 HUMAN = "prm800k"
 MONTE_CARLO: tuple[str, ...] = ("rlhflow_mistral", "math_shepherd")
 FOLDERS = {HUMAN: HUMAN, "rlhflow_mistral": "mistral", "math_shepherd": "math_shepherd"}
@@ -34,8 +34,8 @@ class ErrorType:
     ``name`` is the column in tables and the key in JSON, ``letter`` the score's letter in the judge's prompt. An empty
     ``caption`` means that only the judge scores the type, and the PRM does not predict it. ``title`` and ``meaning``
     describe a step without such an error: as a column heading, and as the predicate of a sentence about the step.
-    ``neutral`` is the score that a human rating of 0 implies. ``official`` matches the value in the published
-    expression.
+    ``neutral`` is the score that a human rating of 0 implies. ``official`` is the part of the published
+    expression that matches the value.
     """
 
     name: str
@@ -101,7 +101,7 @@ def disagrees(source: str, rating: int, scores: Scores) -> bool:
 def drop_reason() -> pl.Expr:
     """The reason to drop a labelled record, or null to keep it. Reads the columns of STEPS joined with LABELS.
 
-    A record without scores is dropped under the name of its outcome, a contradiction as "disagrees".
+    A record without scores is dropped under the name of its outcome; a contradiction is dropped as "disagrees".
     """
     import polars as pl
 

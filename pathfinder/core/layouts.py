@@ -1,7 +1,7 @@
-"""The layouts of rows in which people have solutions: which fields show a layout, and where problem and steps are.
+"""The row layouts of common files with solutions: the fields that identify a layout, and where problem and steps are.
 
-``LAYOUTS`` is the table. The first layout whose fields a row has is the layout of the row, and all rows of a file have
-the same. Only the names of fields decide, never a text. docs/library.md explains the table to users.
+``LAYOUTS`` is the table. A row has the first layout whose fields it has, and all rows of a file have the same layout.
+Only field names decide, never the text. docs/library.md explains the table to users.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathfinder.core.prompts import STEP_SEPARATOR, without_captions
 
 Row = Mapping[str, Any]
 Solutions = Sequence[str | Sequence[str]]
-"""Texts, which are split into steps, or lists of steps."""
+"""Each is a text, which is split into steps, or a list of steps."""
 _SILENT = ("system", "developer")
 _THOUGHTS = ("reasoning", "thinking", "redacted_thinking")
 _PROBLEM = "question|problem|instruction"
@@ -27,13 +27,13 @@ _ANSWERED = "solution|response|output|answer"
 
 
 HUB = "hub:"
-"""The beginning of the name of a data set of the Hub."""
+"""The prefix of a Hub data set's name."""
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 """The separator of a table by the suffix of its file."""
 
 
 class WrongError(ValueError):
-    """A row does not have its layout; the message says where."""
+    """A row does not match its layout; the message says where."""
 
 
 Split = Literal["auto", "blank", "lines", "numbered"]
@@ -51,14 +51,14 @@ SAID = {"blank": "at blank lines", "lines": "at line ends", "numbered": 'at "Ste
 def split_steps(text: str, how: Split = "auto") -> list[str]:
     """The steps of a solution: its text without white space around each step, and without empty steps.
 
-    Windows line ends become Unix line ends. Nothing else of the text is lost: numbers stay, and the text before
-    "Step 1:" is a step. Raises ``DataError`` for an unknown ``how``.
+    Windows line ends become Unix line ends. The rest of the text is kept: numbers stay, and the text before "Step 1:"
+    is a step. Raises ``DataError`` for an unknown ``how``.
     """
     return split_known(text, how)[1]
 
 
 def split_known(text: str, how: Split = "auto") -> tuple[str, list[str]]:
-    """The way that ``auto`` takes (any other ``how`` is itself), and the steps as ``split_steps`` returns them.
+    """The way that ``auto`` chooses (else ``how`` itself), and the steps as ``split_steps`` returns them.
 
     Raises ``DataError`` for an unknown ``how``.
     """
@@ -114,9 +114,9 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A layout: its name, its fields (``a|b``: one of them, the first if there are several), and how it is taken.
+    """A layout: its name, its fields (``a|b``: the first of them that the row has), and how it is read.
 
-    ``take`` raises ``WrongError``. ``auto`` splits texts if no split is asked for.
+    ``take`` reads a row and raises ``WrongError``. ``auto`` splits texts if the caller asks for no split.
     """
 
     name: str
@@ -125,7 +125,7 @@ class Layout:
     auto: Callable[[str], Sequence[str]] | None = None
 
     def fits(self, row: Row) -> bool:
-        """True if the row has every field of the layout with a value."""
+        """True if the row has a value in every field of the layout."""
         return all(any(row.get(name) is not None for name in each.split("|")) for each in self.fields)
 
     def solution_in(self, row: Row) -> str | None:
@@ -134,7 +134,7 @@ class Layout:
 
 
 def require_version(name: str, log: Any) -> None:
-    """Raise ``DataError`` unless the head of a log of inspect_ai has the version that is read here."""
+    """Raise ``DataError`` unless the header of an inspect_ai log has the version that this module reads."""
     if (found := log.get("version") if isinstance(log, dict) else None) != 2:
         raise DataError(f"{name}: a log of inspect_ai of version {found!r:.80}, expected 2; write it with inspect_ai")
 
@@ -142,7 +142,7 @@ def require_version(name: str, log: Any) -> None:
 def text_of(content: Any, name: str = "content") -> str:
     """The text of a turn's content: a string, or a list of parts, whose texts are joined by line ends.
 
-    Thoughts of a model are left out. Raises ``ValueError`` for anything else, such as an image.
+    A model's reasoning is left out. Raises ``ValueError`` for anything else, such as an image.
     """
     if isinstance(content, str):
         return content
@@ -270,7 +270,7 @@ def _lm_eval(row: Row) -> Taken:
 
 
 def _choices(choices: Any) -> tuple[list[str], list[str]]:
-    """The texts of a model's answers, and their names; one empty text if there is none."""
+    """The texts of a model's answers, and their names; one empty text if there are no answers."""
     if not isinstance(choices, list) or not all(isinstance(choice, dict) for choice in choices):
         raise WrongError(f"choices is {choices!r:.80}, expected a list of objects")
     texts = [_choice(choice) for choice in choices] or [""]
@@ -305,7 +305,7 @@ def _batch(row: Row) -> Taken:
 
 
 def _prm800k(row: Row) -> Taken:
-    """The steps that the labellers chose, and the only completion of a last step without a choice."""
+    """The steps that the labellers chose. If they chose none for the last step, its only completion is taken."""
     try:
         problem, label, steps = row["question"]["problem"], row["label"], []
         for step in label["steps"]:
@@ -378,4 +378,4 @@ LAYOUTS = (
 )
 COLUMNS = Layout("columns", ("problem", "steps|solution|solutions"), _columns)
 PLAIN = ("PRMBench", "problem and steps", CANDIDATES, "text")
-"""Layouts that leave no choice, so that no note is needed."""
+"""Layouts that leave no choice and so need no note."""

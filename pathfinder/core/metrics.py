@@ -1,8 +1,8 @@
-"""Metric files: a typed record for each, declared where a stage makes it, written by the stage and read by the report.
+"""Metric files: each has a typed record, declared next to the stage that writes it; the report reads it.
 
-A record is written with the keys that it was given: a key that does not apply is absent from the file, and has its
-default when the file is read. Numbers stay the objects that were given, so a whole number is not written as a float,
-and a number that knows its place in a file keeps it (``pathfinder.reporting.origins``). A reader ignores further keys.
+A record is written with only the keys that it was given: a key that does not apply is absent from the file, and gets
+its default when the file is read. Numbers stay the given objects, so a whole number is not written as a float, and a
+number that knows its place in a file keeps it (``pathfinder.reporting.origins``). A reader ignores unknown keys.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Metrics(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
     def as_json(self) -> dict[str, Any]:
-        """The keys and values that it was given."""
+        """The given keys and values."""
         return self.model_dump(exclude_unset=True)
 
     @classmethod
@@ -76,7 +76,7 @@ class Stage(Flow):
 
 
 def account(rows: pl.DataFrame) -> Stage:
-    """The accounting of records with a ``source`` and a ``reason`` why each was dropped, null if it was kept."""
+    """The accounting of records with a ``source`` and the ``reason`` for dropping each; null if it was kept."""
     parts = rows.partition_by("source", as_dict=True)
     return Stage(**dict(_flow(rows)), sources={str(source): _flow(part) for (source,), part in parts.items()})
 
@@ -96,9 +96,9 @@ class Agreement(Metrics):
 class Measured(Metrics):
     """A system on a benchmark, in percent, with its figures by each reading or decision rule.
 
-    ``reading`` names the reading of the main figures: the one that the benchmark declares or, if the system does not
-    have it, another one. ``readings`` has the figures by each, ``rules`` a published PRM's figures by each convention.
-    ``kept`` counts the items, ``too_long`` the items without scores. ``official`` has the figures of the published rule
+    ``reading`` names the reading of the main figures: the benchmark's declared reading, or another if the system lacks
+    that one. ``readings`` has the figures by reading; ``rules`` has a published PRM's figures by convention. ``kept``
+    counts the items; ``too_long`` counts the items without scores. ``official`` has the figures of the published rule
     in the published evaluator's arithmetic; ``preset`` selects the rule of the main figures.
     """
 
@@ -115,12 +115,12 @@ class Measured(Metrics):
 
     @property
     def headline(self) -> float | None:
-        """The main figure; a benchmark's record says which, and this one raises ``NotImplementedError``."""
+        """The main figure. The record of each benchmark defines it; this one raises ``NotImplementedError``."""
         raise NotImplementedError
 
     @property
     def by_default_rule(self) -> Measured:
-        """The figures of the declared reading and our grading, whichever rule the preset selects."""
+        """The figures by the declared reading and our grading, whatever rule the preset selects."""
         return next((self.readings[name] for name in DECLARED if name in self.readings), self)
 
     def score(self, column: str) -> float | None:
@@ -132,7 +132,7 @@ class Measured(Metrics):
 
 
 def checked(form: TypeAdapter[Form], content: Any, path: Path, extra: Literal["ignore", "allow"] = "ignore") -> Form:
-    """The content of a metric file as its record; raises ``DataError`` with the first key that is wrong."""
+    """The content of a metric file as its record; raises ``DataError`` with the first wrong key."""
     try:
         return form.validate_python(content, extra=extra)
     except ValidationError as error:

@@ -1,7 +1,7 @@
 """Data mixes: all human ratings and a share of the built Monte-Carlo records.
 
-Seed and id decide the order in which trees are taken. A smaller mix is therefore a prefix of a larger one, and one
-build serves all mixes.
+Seed and id decide the order of the trees. A smaller mix is therefore a prefix of a larger one, and one build serves all
+mixes.
 """
 
 from __future__ import annotations

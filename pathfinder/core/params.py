@@ -25,7 +25,7 @@ Dtype = Literal["float32", "bfloat16"]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-# Names become part of commands in dvc.yaml and of paths, hence these characters only; core/runs.py parses them.
+# Only these characters, because names become part of paths and of commands in dvc.yaml; core/runs.py parses them.
 RunName = Annotated[str, Field(pattern=r"^[a-z_]+(-[0-9a-z]*k)?(-s[1-9][0-9]*)?$")]
 SystemName = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 CriticName = Annotated[str, Field(pattern=r"^critic(-[a-z0-9]+)+$")]
@@ -40,11 +40,11 @@ def _refuse_repeats(entries: list[Any]) -> list[Any]:
 
 
 UNIQUE = AfterValidator(_refuse_repeats)
-"""A list of names, or of entries with names, without repetitions."""
+"""The names of a list, or of its entries, must not repeat."""
 
 
 class Upstream(Section):
-    """A file that has another path in its source than in the folder of the source."""
+    """A file whose path in its source differs from its path in the local folder."""
 
     path: str
     sha256: Sha256 | None
@@ -53,7 +53,7 @@ class Upstream(Section):
 class Source(Section):
     """One entry of the source catalogue.
 
-    A model may have a part of its folder from another repository: ``models/math-psa/lora`` belongs to
+    A part of a model's folder may come from a different repository: ``models/math-psa/lora`` belongs to
     ``models/math-psa``.
     """
 

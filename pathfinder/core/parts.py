@@ -1,9 +1,9 @@
-"""Parts of a stage's work that any machine computes and the stage merges into the bytes of one process.
+"""Parts of a stage's work: any machine can compute them, and the stage merges them into the bytes of a single process.
 
 ``python -m stages.prepare --part 2/3`` computes the second of three parts and writes only
 ``.pathfinder/parts/prepare/<digest>-2-of-3/``. The digest covers everything that determines the result: inputs,
 parameters, code and locked packages. The stage itself uses the parts of its own digest, computes what is missing, and
-then deletes them. A part appears by one rename, so one that was killed leaves nothing. docs/data.md shows the use.
+then deletes them. A part appears by one rename, so a killed part leaves nothing. docs/data.md shows the use.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Part:
 
 
 class Parts:
-    """The parts of one stage for the inputs that ``identity`` describes, a JSON value that is computed when needed."""
+    """The parts of one stage. ``identity`` computes a JSON value that describes the inputs, when it is needed."""
 
     def __init__(self, stage: str, identity: Callable[[], dict[str, Any]]) -> None:
         self.stage, self._describe = stage, identity
@@ -73,7 +73,7 @@ class Parts:
             write_json(folder / SEAL, {"part": str(part), "identity": self.identity, "files": _digests(folder)})
 
     def collect(self) -> dict[Part, Path]:
-        """The folders of the sound parts of one count, the count that covers the most. They enter the record.
+        """The folders of the usable parts, for the part count that covers the most work; the record lists them.
 
         A part that is damaged or has different inputs is not used; a line on standard error gives the reason.
         """
@@ -102,7 +102,7 @@ class Parts:
     def _stored(self) -> tuple[list[tuple[Part, Path]], int]:
         """The folders that have the names of parts with this identity, and the number of others."""
         every = [path for path in (PARTS / self.stage).glob("[!.]*") if path.is_dir()]
-        if not every:  # then no digest is computed
+        if not every:  # this computes no digest
             return [], 0
         start = self.folder(Part(1, 1)).name.removesuffix("1-of-1")
         mine = {path.name.removeprefix(start): path for path in every if path.name.startswith(start)}

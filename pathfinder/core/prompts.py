@@ -88,8 +88,8 @@ def judge_prompt(problem: str, prefix: Sequence[str], step: str, indent: int = 0
 def policy_prompt(problem: str, steps: Sequence[str]) -> str:
     """The raw chat text that the policy continues with the next step (published search prompt, braces repaired).
 
-    The published script also replaces the words "left-brackets" inside the problem; this function replaces only those
-    of the template.
+    The published script replaces the word "left-brackets" in the problem, too; this function only does so in the
+    template.
     """
     template = POLICY_PROMPT.replace("left-brackets", "{{").replace("right-brackets", "}}")
     done = STEP_SEPARATOR.join(steps) + STEP_SEPARATOR if steps else ""
@@ -106,7 +106,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The labels that a PRM predicts: ``first`` independently of one another, then ``second`` given those.
+    """The labels that a PRM predicts: ``first`` independently of one another, then ``second`` given the first.
 
     ``title`` is its name in the report. With ``sequential``, every label sees the labels before it in one pass (the
     autoregressive alternative of the paper's appendix "Design Choice"). The reward of a variant without Correctness is
@@ -141,7 +141,7 @@ VARIANTS: dict[str, Variant] = {
     )
 }
 """The paper's model and its ablations (section 5.3; ``build_dataset_ablation.py`` for ``no_subtasks``; the wording of
-``no_error_categories`` is ours, the published code does not contain it).
+``no_error_categories`` is ours, because the published code does not contain it).
 
 ``plain_error`` and ``typed_three`` are controls of ours. The first asks only for errors, ``no_subtasks`` for errors and
 optimality in one label. The second asks for the three criteria of the judge in one pass.
@@ -159,13 +159,13 @@ def unnumbered(step: str) -> str:
 
 
 def without_captions(text: str) -> str:
-    """A Monte-Carlo step without "Step N:" anywhere, every line a paragraph (``clean_mistral.py``)."""
+    """A Monte-Carlo step without any "Step N:", with every line as a paragraph (``clean_mistral.py``)."""
     lines = [_CAPTION.sub("", line).strip() for line in text.strip().split("\n") if line.strip()]
     return STEP_SEPARATOR.join(lines)
 
 
 def user_turn(problem: str, system: str = SYSTEM_TRAINING) -> str:
-    """The PRM's user turn; the space before "Question" is the published one (``build_dataset.py``)."""
+    """The PRM's user turn; the space before "Question" is as published (``build_dataset.py``)."""
     return f"{system}{STEP_SEPARATOR} Question: {problem}"
 
 

@@ -15,9 +15,9 @@ from pathfinder.core.prompts import Variant
 
 Reading = Literal["soundness", "quality", "optimality"]
 DEFINITION, OWN = "definition", "own score"
-"""Not one reading: soundness or quality by the class of PRMBench, and a published PRM's only score."""
+"""No single reading: soundness or quality, depending on PRMBench's class; and a published PRM's only score."""
 DECLARED = (DEFINITION, "soundness", "quality")
-"""The readings of main figures; the first that a system's metrics hold is the figure by our default rule."""
+"""The readings of main figures. Our default rule takes the first that a system's metrics have."""
 ASKS = {
     "soundness": "is the step free of errors",
     "quality": "is the step free of errors and useful",
@@ -34,7 +34,7 @@ def error_labels(first: Mapping[str, float]) -> dict[str, float]:
 
 
 def readings_of(variant: Variant) -> tuple[Reading, ...]:
-    """The readings that a variant has, by its labels."""
+    """The readings that a variant's labels allow."""
     labels = {mark.label for mark in (*variant.first, *variant.second)}
     has_quality = bool(labels & {CORRECTNESS, OPTIMALITY})
     if not labels - {CORRECTNESS, OPTIMALITY}:
@@ -43,12 +43,12 @@ def readings_of(variant: Variant) -> tuple[Reading, ...]:
 
 
 def reading_for(asked: str, has: Sequence[str]) -> str:
-    """The reading by which a benchmark reads a system: the ``asked`` one or, without it, the first that it has."""
+    """The reading of a system on a benchmark: the ``asked`` one or, if the system lacks it, its first."""
     if asked == DEFINITION:
         return DEFINITION if {"soundness", "quality"} <= {*has} else has[0]
     return asked if asked in has else has[0]
 
 
 def are_comparable(left: str, right: str) -> bool:
-    """True if two systems answer one question. ``OWN`` and "" (no reading) answer the question of the benchmark."""
+    """True if two systems answer the same question. ``OWN`` and "" (none) answer the benchmark's question."""
     return left == right or bool({left, right} & {OWN, ""})

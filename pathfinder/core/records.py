@@ -1,7 +1,7 @@
 """The tables that pass between stages: their schemas, and the ids that link their rows.
 
-A *trajectory* is one upstream line, read as a problem and the steps followed. A *record* is one rated step (or
-an alternative to it) after the first ``step_index`` steps of a trajectory. Its id names its origin:
+A *trajectory* is one upstream line: a problem and the steps that were followed. A *record* is one rated step (or an
+alternative to it) after the first ``step_index`` steps of a trajectory. Its id names its origin:
 ``<dataset>-<first 8 digits of the file's sha256>-<line>-<step>-<completion>``. Every later table refers to this id.
 """
 
@@ -33,7 +33,7 @@ STEPS: dict[str, Any] = {
     "trajectory_id": pl.String(),
     "source": pl.String(),
     "step_index": pl.Int64(),  # from 0: the number of trunk steps before this one
-    "completion": pl.Int64(),  # from 0: which alternative
+    "completion": pl.Int64(),  # from 0: the number of the alternative
     "step": pl.String(),
     "rating": pl.Int8(),  # -1, 0, 1; null if the source has none. Monte-Carlo "+" is 1 and "-" is -1
 }
@@ -53,7 +53,7 @@ LINES: dict[str, Any] = {
     "line": pl.Int64(),
     "rater": pl.String(),  # the person who rated the steps; null if the source names none
     "records": pl.Int64(),  # rated steps
-    "reason": pl.String(),  # why the whole line is quarantined; null if it could be read
+    "reason": pl.String(),  # the reason why the whole line is quarantined; null if it could be read
 }
 LABELS: dict[str, Any] = {
     "id": pl.String(),
@@ -65,7 +65,7 @@ LABELS: dict[str, Any] = {
 ANSWERS: dict[str, Any] = {
     "id": pl.String(),
     "attempt": pl.Int64(),  # from 0, over all rounds
-    "round": pl.Int64(),  # 0, then one for each re-ask after a disagreement
+    "round": pl.Int64(),  # 0, then 1 more for each re-ask after a disagreement
     "prompt_digest": pl.String(),  # sha256 of the judge's user turn
     "answer": pl.String(),  # null if the engine gave none
     "outcome": pl.String(),  # parsed | unparsed | too_long | refused | engine_error
@@ -118,9 +118,9 @@ def trajectory_id(dataset: str, file_sha256: str, line: int) -> str:
 
 
 def content_id(value: Any) -> str:
-    """32 hexadecimal digits of the sha256 of an upstream line: of its JSON value, or of bytes that are no JSON.
+    """32 hexadecimal digits of the sha256 of an upstream line: of its JSON value, or of its bytes if they are not JSON.
 
-    White space and the order of keys do not count. Lines that are appended to the file change no content id.
+    White space and key order do not count. Appending lines to the file changes no content id.
     """
     if not isinstance(value, bytes):
         try:
@@ -135,7 +135,7 @@ def as_trained(trajectories: pl.DataFrame, steps: pl.DataFrame, preset: str) -> 
 
     The preset ``official`` cleans the Monte-Carlo texts after labelling, as published (``clean_mistral.py``): captions
     are removed (``prompts.without_captions``), and blank steps leave the prefixes of later steps, because the published
-    script cleans a prefix as one text. ``repaired`` has removed both before.
+    script cleans a prefix as one text. ``repaired`` removes both before labelling.
     """
     if preset != "official":
         return trajectories, steps

@@ -55,7 +55,7 @@ def parse_runs(names: Iterable[str]) -> tuple[Run, ...]:
 
 
 def systems(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    """The runs of each system, systems in order of first appearance, the lowest seed first."""
+    """The runs of each system, the lowest seed first; systems are in order of first appearance."""
     found: dict[str, list[Run]] = {}
     for run in runs:
         found.setdefault(run.system, []).append(run)

@@ -16,9 +16,9 @@ from pathfinder.core.readings import DEFINITION, Reading, error_labels
 _TOKEN = re.compile(r"\d+\.\d+|\d+|[^\W\d_]+|[^\w\s]|_")
 _DECIMAL = "decimal number"
 _MOST_WORDS = 3_000
-"""A model that learnt from more different words than these has no list of them."""
+"""A model that learnt from more different words than this has no word list."""
 _NAMED = 5
-"""Words that a message names."""
+"""The number of words that a message names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,12 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class StepScore:
-    """Probabilities of ``<+>``: ``first`` per first-pass label of the variant. Mode ``pass1`` leaves the reward NaN.
+    """Probabilities of ``<+>``; ``first`` has one for each first-pass label of the variant. Mode ``pass1`` leaves the
+    reward NaN.
 
     ``other`` names a first-pass label at which the likeliest token is neither ``<+>`` nor ``<->``, if there is one.
     ``redundancy`` is the probability that the step is superfluous, from a published PRM that predicts it. ``means`` is
-    the reading that the reward gives, None for the only score of a published PRM. ``core.readings`` explains them.
+    the reading of the reward, None for the only score of a published PRM. ``core.readings`` explains them.
     """
 
     first: Mapping[str, float]
@@ -63,7 +64,7 @@ class StepScore:
 
     @property
     def soundness(self) -> float | None:
-        """The probability of no error: the smaller of the error labels, or the validity of a published PRM."""
+        """The probability of no error: the smallest over the error labels, or the validity by a published PRM."""
         if errors := error_labels(self.first):
             return min(errors.values())
         return None if self.redundancy is None else self.reward
@@ -85,19 +86,19 @@ class StepScore:
         return self.quality if self.redundancy is None else self.quality / self.soundness
 
     def read(self, reading: str) -> float:
-        """The value of ``"soundness"`` or ``"quality"`` or, without it, the value that the score has."""
+        """The value of ``"soundness"`` or ``"quality"``; if the score lacks it, the value that it has."""
         wanted, other = (self.soundness, self.quality) if reading == "soundness" else (self.quality, self.soundness)
         found = other if wanted is None else wanted
         return self.reward if found is None else found
 
     @property
     def has_error(self) -> bool:
-        """True if an error label is negative or, without error labels, the reward is below one half."""
+        """True if an error label is negative. Without error labels: if the reward is below one half."""
         return self.read("soundness") < 0.5
 
     @classmethod
     def of_row(cls, row: Mapping[str, float | None]) -> StepScore:
-        """The score of one of our systems from a step of its prediction row; further keys are ignored."""
+        """The score of one of our systems from a step of its prediction row; unknown keys are ignored."""
         given = {name: p for name in (*FIRST_LABELS, OPTIMALITY) if (p := row.get(name)) is not None}
         reward = row.get("reward")
         is_only_label = len(given) == 1 and reward is not None and reward in given.values()
@@ -145,19 +146,19 @@ class ScoredStep:
 
     @property
     def correct(self) -> bool:
-        """True if no error is predicted and the reward, if there is one, is at least one half."""
+        """True if the model predicts no error and the reward, if any, is at least one half."""
         return not self.errors and (self.reward is None or self.reward >= 0.5)
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """The faults of the step, in words: the predicted errors or, if there are none, a low quality or reward."""
+        """The faults of the step, in words: the predicted errors, or else a low quality or reward."""
         named = tuple("error" if name == "error_free" else f"{name} error" for name in self.errors)
         doubt = "low reward" if self.quality is None else "not useful" if self.probabilities else "wrong or not useful"
         return named or (() if self.correct else (doubt,))
 
     @property
     def has_error(self) -> bool:
-        """True if the step is not sound or, for a model without that reading, not correct."""
+        """True if the step is not sound. For a model without that reading: if it is not correct."""
         return not self.correct if self.soundness is None else self.soundness < 0.5
 
     def row(self) -> dict[str, Any]:
@@ -183,14 +184,14 @@ def typed_step(text: str, score: StepScore) -> ScoredStep:
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """The verdict on each step of a solution: correct or not and, from a system that judges it, redundant or not."""
+    """The verdict on each step of a solution: correct or not and, if the system judges that, redundant or not."""
 
     correct: Sequence[bool]
     redundant: Sequence[bool] | None = None
 
 
 def by_reading(steps: Sequence[StepScore], reading: str, threshold: float = 0.5) -> Verdicts:
-    """The verdicts by a reading; by definition, soundness decides on correctness and quality on redundancy."""
+    """The verdicts by a reading. By ``definition``, soundness decides on correctness and quality on redundancy."""
     if reading != DEFINITION:
         return Verdicts([step.read(reading) >= threshold for step in steps])
     redundant = [step.read("quality") < threshold for step in steps]
@@ -200,7 +201,7 @@ def by_reading(steps: Sequence[StepScore], reading: str, threshold: float = 0.5)
 RoundScorer = Callable[[Mapping[str, Candidates]], Mapping[str, Sequence[StepScore | None]]]
 """Scores the candidates of a search's open problems, round after round. A key names the same problem in every round.
 
-None is the score of a candidate whose prompt is longer than the model's context.
+The score is None if a candidate's prompt is longer than the model's context.
 """
 
 
@@ -208,8 +209,8 @@ None is the score of a candidate whose prompt is longer than the model's context
 class Known:
     """The words (in lower case) and signs of the texts that a model learnt from, and their largest whole number.
 
-    A model of a few million weights has seen some hundred words and judges others at random. Large models learn from
-    texts with so many words that a list of them would say nothing, and have none.
+    A model of a few million weights has seen some hundred words and judges unfamiliar texts at random. Large models
+    have no list, because they learn from so many words that it would say nothing.
     """
 
     words: frozenset[str] = frozenset()
@@ -230,7 +231,7 @@ class Known:
 
     @classmethod
     def of_json(cls, value: Any) -> Self | None:
-        """Reverse of ``as_json``; None for None. Raises ``DataError`` for other values."""
+        """The inverse of ``as_json``; None for None. Raises ``DataError`` for any other value."""
         if value is None:
             return None
         words, largest = (value.get(key) if isinstance(value, dict) else None for key in ("words", "largest_number"))
@@ -251,7 +252,7 @@ class Known:
         return f"{trained} {numbers}. Do not rely on its scores for other texts." if some else ""
 
     def unlike(self, solution: Solution) -> tuple[str, ...]:
-        """How a solution differs from everything that the model learnt from, in words; empty if nothing was found."""
+        """How a solution differs from all texts that the model learnt from, in words; empty without differences."""
         if not self.words:
             return ()
         found, number = _read("\n".join([solution.problem, *solution.steps]))
@@ -266,7 +267,7 @@ def _read(text: str) -> tuple[set[str], int]:
     """The words of a text, and its largest whole number. A number of more than 18 digits counts as 10 ** 18."""
     words, largest = set(), 0
     for token in _TOKEN.findall(text):
-        if not token[0].isdecimal():  # a superscript is a digit, but no number
+        if not token[0].isdecimal():  # a superscript is a digit, but not a number
             words.add(token.casefold())
         elif "." in token:
             words.add(_DECIMAL)
@@ -283,7 +284,7 @@ class PRM(Protocol):
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
     ) -> list[list[StepScore]]:
-        """Score every step of every solution; ``on_done`` receives how many more solutions are finished.
+        """Score every step of every solution; ``on_done`` receives the number of newly finished solutions.
 
         A solution that is longer than the model's context has no scores.
         """

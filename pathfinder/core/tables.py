@@ -60,7 +60,7 @@ class TableWriter:
 def table_writer(path: Path, schema: dict[str, Any], kept: Path | None = None) -> Iterator[TableWriter]:
     """Yield a writer; the file appears at ``path`` if the block succeeds.
 
-    With ``kept``, a ``DataError`` of the block leaves the rows so far there, as JSON lines for a person to read.
+    If the block raises ``DataError``, ``kept`` receives the rows so far, as JSON lines for a person to read.
     """
     with atomic_file(path) as temporary:
         arrow_schema = arrow_table(schema, []).schema
@@ -87,7 +87,7 @@ def table_writer(path: Path, schema: dict[str, Any], kept: Path | None = None) -
 def table_writers(
     folder: Path, schemas: Mapping[str, dict[str, Any]], kept: Mapping[str, Path] | None = None
 ) -> Iterator[dict[str, TableWriter]]:
-    """Yield a ``table_writer`` for each name of ``schemas``, with its path in ``kept`` if there is one."""
+    """Yield a ``table_writer`` for each name of ``schemas``, with its path in ``kept``, if any."""
     with ExitStack() as stack:
         yield {
             name: stack.enter_context(table_writer(folder / f"{name}.parquet", schema, (kept or {}).get(name)))
