@@ -383,16 +383,13 @@ def _needs_clone(context: typer.Context) -> None:
 
 
 def main() -> None:
-    """The console command. A character that standard output cannot encode is shown as an escape."""
+    """Run a verb. A character that standard output cannot encode is shown as an escape."""
     if sys.stdout is None:
         raise SystemExit("error: standard output is closed; direct it to a file or to /dev/null")
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        with errors_without_traceback(), flushed():  # for --help and --version, which are printed before a verb begins
-            app()
-    except KeyboardInterrupt:  # before a verb begins
-        raise SystemExit(130) from None
+    with errors_without_traceback(), flushed():  # for --help and --version, which are printed before a verb begins
+        app()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -300,13 +301,16 @@ def test_an_old_locale_shows_other_characters_as_escapes(tmp_path: Path) -> None
 
 
 def test_a_closed_output_and_an_early_interruption_are_no_tracebacks(tmp_path: Path) -> None:
-    start = "import sys; from pathfinder import cli; sys.argv = ['pathfinder', '--version']; "
+    """An interruption comes early if it comes while the modules of the command are imported."""
+    script = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]["pathfinder"]
+    start = f"import sys; from importlib.metadata import EntryPoint as E; main = E('', {script!r}, '').load(); "
+    interrupt = "class Late:\n def find_spec(*_): raise KeyboardInterrupt\nsys.meta_path.insert(0, Late); "
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     for change, status, words in (
-        ("sys.stdout = None", 1, "error: standard output is closed; direct it to a file or to /dev/null\n"),
-        ("cli.app = lambda: (_ for _ in ()).throw(KeyboardInterrupt)", 130, ""),
+        ("sys.stdout = None; ", 1, "error: standard output is closed; direct it to a file or to /dev/null\n"),
+        (f"\n{interrupt}", 130, ""),
     ):
-        command = [sys.executable, "-c", f"{start}{change}; cli.main()"]
+        command = [sys.executable, "-c", f"{start}{change}main()"]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (status, words)
 
