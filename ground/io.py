@@ -123,15 +123,20 @@ def sync(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, each of which survives a loss of power."""
-    if folder.is_dir():
-        return
-    try:
-        folder.mkdir(exist_ok=True)
-    except FileNotFoundError:
+    """Make a folder and those above it, each of which survives a loss of power; raises ``OSError`` with its path."""
+    if not folder.is_dir():
         make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-    sync(folder.parent)
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise _refused(error, folder) from error
+        sync(folder.parent)
+
+
+def _refused(error: OSError, path: Path) -> OSError:
+    """The error of a new name with its path; folders that take no new names, such as ``/proc``, call it absent."""
+    number = errno.EROFS if error.errno == errno.ENOENT and path.parent.is_dir() else error.errno or 0
+    return OSError(number, os.strerror(number), str(path))
 
 
 def _sync_tree(folder: Path) -> None:
@@ -186,7 +191,7 @@ def _locked(path: Path, make: Callable[..., Any]) -> tuple[Path, int]:
         try:
             made = make(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
         except OSError as error:  # a person does not know the temporary name
-            raise OSError(error.errno, error.strerror, str(path)) from error
+            raise _refused(error, path) from error
         temporary = Path(made if isinstance(made, str) else made[1])
         try:
             descriptor = os.open(temporary, os.O_RDONLY) if isinstance(made, str) else made[0]
@@ -263,13 +268,10 @@ def open_bytes(path: Path) -> Iterator[IO[bytes]]:
         if error.errno not in _NO_FILE:
             raise
         raise DataError(f"{path}: {error.strerror}; give a file, or run the command that makes it") from error
+    opened = cast(IO[bytes], gzip.GzipFile(fileobj=raw, mode="rb") if path.suffix == ".gz" else raw)
     try:
-        with raw:
-            if path.suffix == ".gz":
-                with gzip.GzipFile(fileobj=raw, mode="rb") as handle:
-                    yield cast(IO[bytes], handle)
-            else:
-                yield raw
+        with raw, opened:
+            yield opened
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be decompressed ({error}); fetch or create the file again") from error
 
@@ -364,9 +366,7 @@ def lines_of(handle: IO[bytes], name: str) -> Iterator[tuple[int, bytes]]:
     """Yield ``(number from 1, line)`` and skip blank lines; raises ``DataError`` for a line that is too long."""
     for number, line in enumerate(iter(partial(handle.readline, LONGEST_LINE + 1), b""), start=1):
         if len(line) > LONGEST_LINE:
-            raise DataError(
-                f"{name}:{number}: a line of over {LONGEST_LINE >> 20} MiB; split the file into one record per line"
-            )
+            raise DataError(f"{name}:{number}: a line of over {LONGEST_LINE >> 20} MiB; write one record per line")
         if number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
         if line.strip():

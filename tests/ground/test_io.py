@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gzip
 import os
 import resource
@@ -175,6 +176,15 @@ def test_an_error_of_the_system_in_a_library_has_its_number_and_the_file(tmp_pat
         with pytest.raises(OSError, match="No space left on device") as caught, io.atomic_file(tmp_path / "file"):
             raise error
         assert (caught.value.errno, caught.value.filename) == (28, str(tmp_path / "file"))
+
+
+def test_a_folder_that_takes_no_new_names_is_a_read_only_one() -> None:
+    """Linux says of each new name in /proc that its folder is absent."""
+    for make in (io.make_folder, lambda path: io.write_text(path, "")):
+        for name in ("/proc/new", "/proc/new/inner"):
+            with pytest.raises(OSError, match="/proc/new") as caught:
+                make(Path(name))
+            assert caught.value.errno == errno.EROFS
 
 
 def test_a_table_that_a_full_disk_cuts_in_a_header_is_an_error_with_the_file(tmp_path: Path) -> None:
