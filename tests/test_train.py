@@ -161,6 +161,6 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_loaded(
     assert "can train no_subtasks or plain_error, not full" in run(file, "--out", out, "--variant", "full", status=1)
     assert "own.jsonl: no row has a share in mc_value; leave --soft out" in run(file, "--out", out, "--soft", status=1)
     plain = ("--soft", "--variant", "plain_error")
-    assert "plain_error has no label for the shares in mc_value" in run(file, "--out", out, *plain, status=1)
+    assert "plain_error has no label for the shares in mc_value" in run(file, "--out", out, *plain, status=2)
     monkeypatch.setenv("RANK", "0")
     assert "runs in one process" in run(file, "--out", out, status=1)

@@ -16,6 +16,7 @@ import polars as pl
 
 from ground import io
 from ground.show import counted
+from ground.text import UsageError
 from pathfinder.core.given import rows_of
 from pathfinder.core.labels import CORRECTNESS, PREDICTED, STEP_LABELS
 from pathfinder.core.layouts import MATH_SHEPHERD, WrongError, question_in
@@ -68,11 +69,11 @@ class Supervision:
     def variant(self, asked: str | None, soft: bool = False) -> str:
         """The ``asked`` variant or, without it, the one that learns most from the labels.
 
-        Raises ``DataError`` if the labels do not allow it, and if it cannot learn shares (``soft``).
+        Raises ``DataError`` if the labels do not allow it, and ``UsageError`` if it cannot learn shares (``soft``).
         """
         name = self._variant(asked)
         if soft and name in ("plain_error", "typed_three"):
-            raise io.DataError(f"--soft: {name} has no label for the shares in mc_value; name another --variant")
+            raise UsageError(f"--soft: {name} has no label for the shares in mc_value; name another --variant")
         return name
 
     def _variant(self, asked: str | None) -> str:
