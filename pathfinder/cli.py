@@ -270,7 +270,10 @@ def serve(
 
 @app.command(rich_help_panel=BENCHMARKS, **example("prmbench artifacts/predictions/prmbench/full.jsonl", in_clone=True))
 def grade(
-    benchmark: Annotated[Literal["processbench", "prmbench", "search"], typer.Argument(help="The benchmark.")],
+    benchmark: Annotated[
+        Literal["processbench", "prmbench", "search"],
+        typer.Argument(help="processbench, prmbench or search.", show_choices=False),
+    ],
     file: Annotated[
         Path, typer.Argument(help="The prediction file, or a published runner's output folder; - reads standard input.")
     ],

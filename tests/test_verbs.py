@@ -86,6 +86,8 @@ def test_help_fits_eighty_columns(words: tuple[str, ...], monkeypatch: pytest.Mo
     lines = run(*words, "-h").splitlines()
     assert max(map(len, lines)) <= 80
     assert "…" not in "".join(lines).replace("(…", "").replace("[…", ""), "a cell was cut"
+    arguments_panel = "\n".join(lines).partition("─ Options ─")[0]
+    assert not re.search(r"<\w[^>\n]*\n", arguments_panel), "a choice was cut"
     arguments = VERBS[words].epilog
     assert f" pathfinder {' '.join(words)} {arguments}".rstrip() in map(str.rstrip, lines), "declare an example"
     assert VERBS[words].make_context(words[-1], arguments.split())
