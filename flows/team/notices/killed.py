@@ -36,7 +36,7 @@ def report_killed(root: str, flow_run_id: str, api: str, cause: str, headers: Ma
         crash = {"type": "CRASHED", "name": "Crashed", "message": cause}
         _answer(http.post(f"/flow_runs/{flow_run_id}/set_state", json={"state": crash, "force": True}))
         this = {"flow_runs": {"id": {"any_": [flow_run_id]}}}
-        begun = {"task_runs": {"state": {"name": {"any_": _BEGUN}}}}
+        begun = {"task_runs": {"state": {"name": {"any_": _BEGUN}}, "subflow_runs": {"exists_": False}}}
         stages = sorted(task["name"] for task in _answer(http.post("/task_runs/filter", json=this | begun)))
         last = {"logs": {"flow_run_id": {"any_": [flow_run_id]}}, "limit": MOST_LINES, "sort": "TIMESTAMP_DESC"}
         logs = _answer(http.post("/logs/filter", json=last))
