@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -14,7 +15,7 @@ import pytest
 from prefect.client.schemas.objects import FlowRun, Log, StateType
 from prefect.client.schemas.objects import State as RunState
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect.states import Cancelled, Completed, Crashed, Failed, Running
+from prefect.states import Cancelled, Completed, Crashed, Failed, Pending, Running
 
 from evidence.dvc.history import next_run
 from evidence.dvc.lock import drop
@@ -186,6 +187,27 @@ def test_a_run_that_starts_while_the_flow_ends_is_cancelled(project: Project, mo
     with pytest.raises(Ended, match="the run is ending"):
         away._follow(STAGE, run, print)
     assert [state.type for state in states] == [StateType.CANCELLING]
+
+
+def test_a_run_whose_worker_is_lost_before_it_starts_is_lost(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other worker of the pool cannot take it: the run waits for no worker any more."""
+    away = Away(Dvc(project.root), load_graph(project.root), "s3://bucket")
+    away.needs, away._pools = {STAGE: Needs(pool="gpu")}, {"gpu": "gpu"}
+    run = FlowRun(id=uuid4(), flow_id=uuid4(), state=Pending(), labels={"prefect.worker.name": "m1"})
+    workers = [SimpleNamespace(name="m1", status="OFFLINE"), SimpleNamespace(name="m2", status="ONLINE")]
+    server = SimpleNamespace(
+        read_flow_run=lambda _: run,
+        read_logs=lambda *_, **__: [],
+        read_workers_for_work_pool=lambda _: workers,
+        set_flow_run_state=lambda _, state, **__: setattr(run, "state", state),
+    )
+    monkeypatch.setattr("flows.team.pools.away.get_client", lambda **_: nullcontext(server))
+    monkeypatch.setattr("flows.team.pools.away.LOST_AFTER_S", 0)
+    monkeypatch.setattr("flows.team.pools.away.pause_s", lambda *_: 0.01)
+    monkeypatch.setattr(away.leases, "watch", lambda *_: bool)
+    threading.Timer(20, away.stop).start()
+    with pytest.raises(WorkerLost, match="its machine or process is gone"):
+        away._require_completed(STAGE, away._follow(STAGE, run, print))
 
 
 def test_results_must_be_where_workers_reach_them(make_project: Callable[[], Project]) -> None:

@@ -33,7 +33,7 @@ from flows.local import storage
 from flows.local.dvc import Cancelled, Dvc, DvcError, OnLine, State
 from flows.local.graph import Graph
 from flows.places import Places, Retries, WorkerLost
-from flows.team.notices.automations import GONE, LOST
+from flows.team.notices.automations import GONE, LOST, LOST_AFTER_S
 from flows.team.notices.notice import TRACEBACK
 from flows.team.pools.inputs import changed_params, committed, needed
 from flows.team.pools.lease import EXPIRY_S
@@ -50,6 +50,7 @@ _FAILED = re.compile(re.escape(FAILED).replace(r"\{\}", "(.*?)"))
 _POLL_S, _LOGS = 1.0, 200
 _LOGGER = "prefect.flow_runs"
 """The logger of a flow; Prefect's workers and pull steps have others."""
+_TAKER = "prefect.worker.name"
 _WAITING = (StateType.SCHEDULED, StateType.PENDING)
 
 
@@ -236,10 +237,11 @@ class Away(Places):
                     looked = time.monotonic()
                     with contextlib.suppress(TransientError, OSError):
                         if is_lost():  # the server would notice it a minute later
-                            message = f"{LOST} {EXPIRY_S:.0f} s: {GONE}"
-                            client.set_flow_run_state(run.id, Crashed(message=message), force=True)
-                if not is_waiting or self._has_worker(client, need.pool):
+                            _crash(client, run.id, EXPIRY_S)
+                if not is_waiting or self._has_worker(client, need.pool, run):
                     since = time.monotonic()
+                elif run.state and run.state.is_pending() and time.monotonic() - since > LOST_AFTER_S:
+                    _crash(client, run.id, LOST_AFTER_S)  # it has no heartbeat yet that the server could miss
                 elif time.monotonic() - since > need.wait_s:
                     _cancel(client, run.id, "no worker took it")
                     pool = self._pools[need.pool]
@@ -257,9 +259,10 @@ class Away(Places):
                 on_line(line)
         return run
 
-    def _has_worker(self, client: SyncPrefectClient, pool: str) -> bool:
-        workers = client.read_workers_for_work_pool(self._pools[pool])
-        return any(worker.status == WorkerStatus.ONLINE for worker in workers)
+    def _has_worker(self, client: SyncPrefectClient, pool: str, run: FlowRun) -> bool:
+        """Return whether the worker that took a run is online or, if none has taken it yet, any worker of the pool."""
+        workers, taker = client.read_workers_for_work_pool(self._pools[pool]), run.labels.get(_TAKER)
+        return any(worker.status == WorkerStatus.ONLINE and taker in (None, worker.name) for worker in workers)
 
     def _require_completed(self, name: str, run: FlowRun) -> None:
         """Raise the error of a worker's run that did not complete."""
@@ -305,6 +308,10 @@ def _work_pool(pool: str) -> str:
 def _error(kind: str) -> type[PathfinderError]:
     """The class of an error that a machine names (flows.places.class_of)."""
     return {"transient": TransientError, "lost": WorkerLost}.get(kind, DataError)
+
+
+def _crash(client: SyncPrefectClient, run: UUID, silent_s: float) -> None:
+    client.set_flow_run_state(run, Crashed(message=f"{LOST} {silent_s:.0f} s: {GONE}"), force=True)
 
 
 def _cancel(client: SyncPrefectClient, run: UUID, reason: str) -> None:
