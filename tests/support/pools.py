@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from tests.support.prefect_cli import prefect_commands
 from tests.support.s3 import s3_bucket, s3_environment, s3_server
 
 POOLS = {"download": "cpu", "train@full": "gpu", "train@plain": "judge"}
+_WORKER = (sys.executable, "-m", "prefect", "worker", "start", "--type", "process")
 _CONFIG = """\
 [core]
     remote = storage
@@ -81,17 +82,7 @@ class Site:
         """A worker of a pool with ``more`` variables; yields the folder with its clones."""
         folder = self.folder / f"{name}-{pool}"
         folder.mkdir()
-        words = ("-m", "prefect", "worker", "start", "--pool", f"pathfinder-{pool}", "--type", "process")
-        with (folder / "log.txt").open("w") as log:
-            process = subprocess.Popen(
-                [sys.executable, *words],
-                cwd=folder,
-                env={**self.environment, "PATHFINDER_CLONES": str(folder), **more},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        process = start_worker(pool, folder, {**self.environment, "PATHFINDER_CLONES": str(folder), **more})
         try:
             yield folder
         finally:
@@ -146,22 +137,35 @@ def site(folder: Path, committed: Path, patience_s: float = 600.0) -> Iterator[S
             environment = {**kept, **server.environment(folder, url), **bucket, "OMP_NUM_THREADS": "1"}
             environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
             found = Site(folder, origin, environment, url, patience_s)
-            _deploy(found)
+            found.run(found.clone("deployer"), *deployment(POOLS.values(), origin, environment))
             yield found
         finally:
             server.stop(folder, "server")
 
 
-def _deploy(here: Site) -> None:
-    """Deploy the pools' part of prefect.yaml with the commands in its head."""
-    clone, variables = here.clone("deployer"), here.environment
+def start_worker(pool: str, folder: Path, environment: Mapping[str, str], *words: str) -> subprocess.Popen[bytes]:
+    """Start a worker of a pool in ``folder``, where log.txt is its log."""
+    with (folder / "log.txt").open("w") as log:
+        return subprocess.Popen(
+            [*_WORKER, "--pool", f"pathfinder-{pool}", *words],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def deployment(pools: Collection[str], origin: Path, environment: Mapping[str, str]) -> list[str]:
+    """Python's arguments to deploy the pools' part of prefect.yaml with the commands in its head."""
     places = {
-        "repository": here.origin.as_uri(),
-        "remote": variables["PATHFINDER_REMOTE"],
-        "s3_endpoint": variables["PATHFINDER_S3_ENDPOINT"],
+        "repository": origin.as_uri(),
+        "remote": environment["PATHFINDER_REMOTE"],
+        "s3_endpoint": environment["PATHFINDER_S3_ENDPOINT"],
         "folder": "unused",
     }
-    pools = [["work-pool", "create", f"pathfinder-{pool}", "--type", "process"] for pool in POOLS.values()]
+    made = [["work-pool", "create", f"pathfinder-{pool}", "--type", "process"] for pool in pools]
     named = [["variable", "set", f"pathfinder_{name}", text] for name, text in places.items()]
-    wanted = [word for pool in POOLS.values() for word in ("-n", pool)]
-    here.run(clone, *prefect_commands([*pools, *named, ["--no-prompt", "deploy", *wanted]]))
+    wanted = [word for pool in pools for word in ("-n", pool)]
+    return prefect_commands([*made, *named, ["--no-prompt", "deploy", *wanted]])

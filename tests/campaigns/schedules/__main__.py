@@ -1,4 +1,4 @@
-"""Run random schedules of a team: python -m tests.campaigns.schedules [COUNT] [--out FILE] [--minutes M].
+"""Run random schedules of a team: python -m tests.campaigns.schedules [COUNT] [--pools] [--out FILE] [--minutes M].
 
 Appends one row of JSON per seed to FILE and skips the seeds that FILE has, so that a repeat continues. A row comes two
 minutes after its schedule, when the server has sent its last messages. Exits with status 1 if a schedule went wrong.
@@ -23,22 +23,22 @@ from tests.campaigns.schedules.notices import LATEST_S
 from tests.campaigns.schedules.place import Place, place
 from tests.campaigns.schedules.schedule import Result, judge_notices, run
 
-OUT = ".pathfinder/schedules.jsonl"
-
 
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.schedules", description=__doc__)
     parser.add_argument("count", nargs="?", type=int, default=100, help="seeds 0 to COUNT - 1 (default: 100)")
-    parser.add_argument("--out", type=Path, default=Path(OUT), help=f"the rows (default: {OUT})")
+    parser.add_argument("--pools", action="store_true", help="the machines are workers of a pool, not a launcher's")
+    parser.add_argument("--out", type=Path, help="the rows (default: .pathfinder/schedules.jsonl or pools.jsonl)")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no further schedule after so many minutes")
     options = parser.parse_args()
-    rows = schedules(options.count, options.out, options.minutes)
+    out = options.out or Path(f".pathfinder/{'pools' if options.pools else 'schedules'}.jsonl")
+    rows = schedules(options.count, out, options.minutes, options.pools)
     print(summary(rows))
     sys.exit(any(row["wrong"] for row in rows))
 
 
-def schedules(count: int, out: Path, minutes: float) -> list[dict[str, Any]]:
+def schedules(count: int, out: Path, minutes: float, pools: bool = False) -> list[dict[str, Any]]:
     """The rows of the first ``count`` seeds, of as many as the minutes allow; known ones are not run again."""
     rows = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     left = [seed for seed in range(count) if seed not in {row["seed"] for row in rows}]
@@ -46,7 +46,7 @@ def schedules(count: int, out: Path, minutes: float) -> list[dict[str, Any]]:
     out.parent.mkdir(parents=True, exist_ok=True)
     new = len(rows)
     if left:
-        with place(home) as here:
+        with place(home, pools) as here:
             for result in _results(here, left, deadline):
                 rows.append(result.as_row())
                 with out.open("a") as file:

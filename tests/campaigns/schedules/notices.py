@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 import os
 import signal
@@ -108,11 +110,30 @@ def known(url: str, asked: Asked) -> Known | None:
     return None
 
 
+def in_pools(url: str) -> list[tuple[int, Known]]:
+    """The newest runs of the stage in a pool, each with the seed of its schedule; ``at_work`` begins with the order."""
+    wanted = {"flows": {"name": {"any_": ["stage"]}}, "sort": "EXPECTED_START_TIME_DESC"}
+    found = []
+    for run in _post(url, "flow_runs", wanted):
+        order = json.loads(base64.b64decode(run["parameters"]["order"]["payload"]))
+        at_work, since = (_seconds(run["created"]), math.inf), _seconds(run["state"]["timestamp"])
+        seed = int(order["params"].partition(":")[2] or 0)
+        found.append((seed, Known(run["id"], run["name"], run["state"]["type"], since, at_work)))
+    return found
+
+
 def judge(
-    runs: Sequence[tuple[Asked, Known | None]], messages: Sequence[tuple[float, Mapping[str, Any]]], outages: Outages
+    runs: Sequence[tuple[Asked, Known | None]],
+    messages: Sequence[tuple[float, Mapping[str, Any]]],
+    outages: Outages,
+    in_pools: Sequence[Known] = (),
 ) -> Told:
-    """Compare the messages with the ends of the ``runs``; each message must be about one of these runs."""
+    """Compare the messages with the ends of the ``runs`` and of the stage's runs ``in_pools``; each is about one."""
     found, left = Told(len(messages)), list(messages)
+    for other in in_pools:
+        own = [each for each in left if str(each[1].get("link")).endswith(f"/{other.id}")]
+        left = [each for each in left if each not in own]
+        _judge_in_pool(found, other, own, outages)
     for asked, run in runs:
         own = [each for each in left if run and str(each[1].get("link")).endswith(f"/{run.id}")]
         left = [each for each in left if each not in own]
@@ -120,6 +141,20 @@ def judge(
             _judge_run(found, asked, run, own, outages)
     found.false += [f"about nothing in the schedule: {_short(message)}" for _, message in left]
     return found
+
+
+def _judge_in_pool(found: Told, run: Known, own: Sequence[tuple[float, Mapping[str, Any]]], outages: Outages) -> None:
+    """Compare the messages about a run of the stage in a pool; the one that has crashed needs one."""
+    is_due, who = run.state == "CRASHED", f"the stage's run {run.id}"
+    for number, (when, message) in enumerate(own):
+        if not is_due or number or message["run"] != run.name:
+            found.false.append(f"{who}, {run.state}, message {number + 1}: {_short(message)}")
+        found.slowest_s = max(found.slowest_s, round(when - run.since, 1))
+    if is_due and not [when for when, _ in own if when < run.since + DUE_S]:
+        if any(first < run.since + DUE_S and last > run.at_work[0] for first, last in outages):
+            found.excused += not own
+        else:
+            found.missing.append(f"{who}, {run.state}: {'late' if own else 'no'} message after {DUE_S:.0f} s")
 
 
 def _judge_run(

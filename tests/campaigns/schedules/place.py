@@ -22,13 +22,17 @@ from flows import server
 from flows.local.lock import LOCK
 from flows.team.pools.stage import CLONES
 from flows.team.pools.table import FILE
-from tests.campaigns.schedules.notices import Asked
+from tests.campaigns.schedules.notices import Asked, in_pools
+from tests.campaigns.schedules.pool import POOL, Pool
 from tests.flows.conftest import CONFIG
 from tests.flows.test_operations import commands
 from tests.support.miniature import GIT, ROOT
+from tests.support.pools import deployment
 from tests.support.receiver import Receiver
 
 STAGE = "work"
+FLOW = "flows/team/pools/flow.py"
+"""The entry point of the deployments of stages, which Prefect loads from the clone; its imports come from this one."""
 PEOPLE = ("ann", "bob")
 MACHINES = ("m1", "m2", "m3")
 ODD = ("stranger", "other-lock", "full-disk")
@@ -91,17 +95,28 @@ class Place:
     url: str = ""
     runs: list[Asked] = field(default_factory=list)
     outages: list[tuple[float, float]] = field(default_factory=list)
+    pool: Pool | None = None
     _threads: ThreadPoolExecutor = field(default_factory=ThreadPoolExecutor)
     _starts: list[Future[None]] = field(default_factory=list)
 
     def turns(self, machines: Sequence[str]) -> None:
-        """Which machine the launcher uses next, and after it; each goes to the end of the line."""
+        """Which machine the launcher uses next, and after it; each goes to the end of the line. In a pool, all work."""
+        if self.pool is not None:
+            self.pool.start(machines)
+            return
         (self.home / "order.json").write_text(json.dumps(list(machines)))
         (self.home / "workers").write_text("")
 
     def workers(self) -> list[int]:
-        """The processes that the launcher has started in this schedule."""
+        """The processes that the launcher has started in this schedule, or those that the pool's workers run."""
+        if self.pool is not None:
+            return [*self.pool.at_work().values()]
         return [int(line.split()[0]) for line in (self.home / "workers").read_text().splitlines()]
+
+    def has_work(self) -> bool:
+        """Return whether a worker of the pool runs a stage, or will run one for a run that may have ended."""
+        waits = self.pool is not None and any(run.state == "SCHEDULED" for _, run in in_pools(self.url))
+        return waits or bool(self.pool and self.pool.at_work())
 
     def requests(self) -> list[str]:
         """The requests to the store until now: method and path."""
@@ -171,11 +186,20 @@ class Place:
                 run.process.kill()
 
     def close(self) -> None:
-        """End the server, its starts and the receiver."""
+        """End the workers, the server, its starts and the receiver."""
+        if self.pool is not None:
+            self.pool.close()
         self._threads.shutdown(cancel_futures=True)
         server.stop(self.home, "server")
         self.receiver.server.shutdown()
         self.receiver.server.server_close()
+
+    def start_pool(self) -> None:
+        """Deploy the flow of stages with the commands of prefect.yaml; its work pool has no worker yet."""
+        words = deployment([POOL], self.home / "origin.git", self.environment)
+        subprocess.run([sys.executable, *words], cwd=ROOT, env=self._variables(PEOPLE[0]), check=True)
+        (self.home / "tmp").mkdir()
+        self.pool = Pool(self.home, {**self._variables(PEOPLE[0]), "TMPDIR": str(self.home / "tmp")})
 
     def tell_people(self) -> None:
         """Set up notices with the commands of docs/operations.md for a team's server."""
@@ -191,8 +215,8 @@ class Place:
 
 
 @contextmanager
-def place(home: Path) -> Iterator[Place]:
-    """A place in an empty folder; everything ends with the block."""
+def place(home: Path, pools: bool = False) -> Iterator[Place]:
+    """A place in an empty folder, whose machines are workers of a pool or a launcher's; all ends with the block."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background programs ignore Ctrl-C
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "PATHFINDER_"))}
     words = [sys.executable, "-c", _STORE, str(home / "requests")]
@@ -204,10 +228,12 @@ def place(home: Path) -> Iterator[Place]:
     secrets = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"}
     found = Place(home, {**base, **secrets, "PATHFINDER_REMOTE": bucket, "PATHFINDER_S3_ENDPOINT": endpoint}, store)
     try:
-        _project(found)
+        _project(found, POOL if pools else "box")
         _machines(found)
         found.start_server()
         found.tell_people()
+        if pools:
+            found.start_pool()
         yield found
     finally:
         with suppress(ProcessLookupError):
@@ -220,12 +246,10 @@ def place(home: Path) -> Iterator[Place]:
         subprocess.run(["umount", "-q", str(home / "full")], check=False)
 
 
-def _project(found: Place) -> None:
+def _project(found: Place, pool: str) -> None:
     project, home = found.home / "project", found.home
-    (project / ".dvc").mkdir(parents=True)
-    (project / "infra/locks").mkdir(parents=True)
-    (project / "infra/keys").mkdir()
-    line = f"{{stage: {STAGE}, pool: box, retries: {{lost: 3, transient: 3}}}}"
+    (project / "infra/keys").mkdir(parents=True)
+    line = f"{{stage: {STAGE}, pool: {pool}, retries: {{lost: 3, transient: 3}}}}"
     files = {
         ".dvc/config": CONFIG,
         ".dvc/.gitignore": "/config.local\n/tmp\n/cache\n",
@@ -234,10 +258,12 @@ def _project(found: Place) -> None:
         "params.yaml": "seed: 0\n",
         "work.py": _WORK,
         "evidence.toml": (ROOT / "evidence.toml").read_text(),
+        FLOW: (ROOT / FLOW).read_text(),
         "infra/locks/cpu.lock": f"pydantic=={metadata.version('pydantic')}\n",
         FILE.as_posix(): f"stages: [{line}]\nlaunch: {{box: 'python {home}/launch.py {home}'}}\n",
     }
     for name, text in files.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text(text)
     (home / "launch.py").write_text(_LAUNCH)
     (home / "ticks").mkdir()
@@ -269,8 +295,9 @@ def _machines(found: Place) -> None:
         "full-disk": {CLONES: str(home / "full")},
     }
     for name in (*MACHINES, *ODD):
+        soon = {"PREFECT_WORKER_QUERY_SECONDS": "1" if name in ODD else "10"}  # an odd one is the first to ask a pool
         own = {KEY_FILE: f"{home}/{name}.pem", CLONES: f"{home}/clones-{name}", "TICKS": f"{home}/ticks"}
-        (home / f"{name}.json").write_text(json.dumps({**own, **more.get(name, {})}))
+        (home / f"{name}.json").write_text(json.dumps({**own, **soon, **more.get(name, {})}))
 
 
 def _git(folder: Path, *words: str) -> None:

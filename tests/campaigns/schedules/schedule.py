@@ -12,14 +12,17 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.campaigns.schedules.notices import Asked, judge, known
+from tests.campaigns.schedules.notices import Asked, in_pools, judge, known
 from tests.campaigns.schedules.place import MACHINES, ODD, PEOPLE, Place
 from tests.flows.watch import soon, working_in
 
 FAULTS = ("kill a run", "kill a run", "Ctrl-C", "kill a machine's work", "kill the server", "stop the store", *ODD)
+FAULTS_OF_POOLS = (*FAULTS, "lose a machine")
 _PATIENCE_S, _ORPHANS_S, _MOST_ASKED = 420.0, 120.0, 8
 _STRIKE, _EARLY = 0.15, 0.02
 """The chance per second that a run ends, once its time has come: a run that the server knows, and one that starts."""
+_LAST_S, _LAST_IN_POOL_S, _ODD_S = 25.0, 50.0, (30.0, 60.0)
+"""When the last fault comes, later in a pool, whose workers start slowly; and when the odd machines of a pool end."""
 
 
 @dataclass
@@ -50,10 +53,12 @@ class Result:
 def run(place: Place, seed: int) -> Result:
     """Run the schedule of a seed: two people ask for one stage until they have it, while faults happen."""
     chance = random.Random(seed)
-    faults = chance.sample(FAULTS, chance.choice((1, 2, 2, 3)))
+    faults = chance.sample(FAULTS_OF_POOLS if place.pool else FAULTS, chance.choice((1, 2, 2, 3)))
     turns = [*(fault for fault in faults if fault in ODD), *chance.sample(MACHINES, 3)]
     place.turns(turns)
-    plan = sorted((chance.uniform(2.0, 25.0), fault) for fault in faults if fault not in ODD)
+    plan = sorted(
+        (chance.uniform(2.0, _LAST_IN_POOL_S if place.pool else _LAST_S), fault) for fault in faults if fault not in ODD
+    )
     starts = {person: chance.uniform(0.0, 4.0) for person in PEOPLE}
     found, begin = Result(seed, faults), time.monotonic()
     logs = {person: place.home / f"{seed}-{person}.log" for person in PEOPLE}
@@ -61,7 +66,7 @@ def run(place: Place, seed: int) -> Result:
         (place.home / person / "params.yaml").write_text(f"seed: {seed}\n")
     running: dict[str, Asked] = {}
     done: set[str] = set()
-    later: list[tuple[float, str]] = []
+    later = [(chance.uniform(*_ODD_S), "end the odd machines")] if place.pool else []
     while len(done) < len(PEOPLE) and (now := time.monotonic() - begin) < _PATIENCE_S:
         for person in PEOPLE:
             asked = running.get(person)
@@ -101,8 +106,16 @@ def _happen(
             if asked is None or chance.random() > (_STRIKE if asked.is_known else _EARLY):
                 return [(now + 1.0, fault)]
             asked.strike(fault.split()[0])
+        elif place.pool and fault in ("kill a machine's work", "lose a machine"):
+            busy = [*place.pool.at_work().items()]
+            if not busy or chance.random() > _STRIKE:
+                return [(now + 1.0, fault)]
+            machine, worker = chance.choice(busy)
+            place.pool.lose(machine) if fault == "lose a machine" else os.kill(worker, signal.SIGKILL)
         elif fault == "kill a machine's work" and (workers := place.workers()):
             os.kill(workers[-1], signal.SIGKILL)
+        elif fault == "end the odd machines" and place.pool:
+            place.pool.end(ODD)
         elif fault == "kill the server":
             place.kill_server()
             return [(now + 2.0, "start the server")]
@@ -131,7 +144,11 @@ def _judge(place: Place, found: Result, done: set[str]) -> None:
             found.wrong.append(f"{person} has wrong bytes: {out.read_text()[:40] if out.exists() else 'none'!r}")
     begin = time.monotonic()
     folders = [place.home / name for name in (*PEOPLE, *(f"clones-{name}" for name in (*MACHINES, *ODD)))]
-    if not soon(lambda: not any(working_in(folder.resolve()) for folder in folders if folder.exists()), _ORPHANS_S):
+
+    def is_quiet() -> bool:
+        return not (place.has_work() or any(working_in(folder.resolve()) for folder in folders if folder.exists()))
+
+    if not soon(is_quiet, _ORPHANS_S):
         found.wrong.append(f"processes are left after {_ORPHANS_S:.0f} s")
     found.orphans_s = round(time.monotonic() - begin, 1)
 
@@ -139,9 +156,12 @@ def _judge(place: Place, found: Result, done: set[str]) -> None:
 def judge_notices(place: Place, found: Result) -> None:
     """Add the messages about the runs of a schedule. Those about later schedules stay; all others count."""
     runs = [(asked, known(place.url, asked)) for asked in place.runs if asked.seed >= found.seed]
+    stages = in_pools(place.url) if place.pool else []
     newer = [run.id for asked, run in runs if run and asked.seed > found.seed]
+    newer += [run.id for seed, run in stages if seed > found.seed]
     messages = [each for each in place.receiver.messages if not any(id in str(each[1].get("link")) for id in newer)]
-    told = judge([each for each in runs if each[0].seed == found.seed], messages, place.outages)
+    mine = [run for seed, run in stages if seed == found.seed]
+    told = judge([each for each in runs if each[0].seed == found.seed], messages, place.outages, mine)
     for each in messages:
         place.receiver.messages.remove(each)
     found.notices, found.false_notices, found.missing_notices = told.notices, told.false, told.missing
