@@ -1,1 +1,1 @@
-"""The ground of all wings: files, text, settings, remote storage. It knows neither a PRM nor DVC."""
+"""The base of all rooms: files, text, settings, remote storage. It depends on neither PRMs nor DVC."""

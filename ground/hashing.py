@@ -1,4 +1,4 @@
-"""Content digests, both from one read of the bytes: md5, which DVC uses, and sha256, which the audit compares."""
+"""Content digests: md5, which DVC uses, and sha256, which the audit compares. One read of the bytes gives both."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _CACHE = "__pycache__"  # .dvcignore excludes it too
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """Digests of a path: ``md5`` as DVC has it (``….dir`` for a folder), ``sha256``, bytes, files of a folder.
+    """Digests of a path: ``md5`` as in DVC (``….dir`` for a folder), ``sha256``, bytes, files of a folder.
 
-    ``links`` names the symbolic links in a folder, which have no part in its digests.
+    ``links`` names the symbolic links in a folder, which its digests leave out.
     """
 
     md5: str
@@ -88,6 +88,6 @@ def digest_chunks(chunks: Iterable[bytes]) -> Digest:
 
 
 def md5_of(path: Path) -> str:
-    """The md5 of a file's bytes, as the name of its object in a store has it; half the work of ``digest_path``."""
+    """The md5 of a file's bytes, which names its object in a store; this takes half the time of ``digest_path``."""
     with path.open("rb") as handle:
         return hashlib.file_digest(handle, partial(hashlib.md5, usedforsecurity=False)).hexdigest()

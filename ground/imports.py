@@ -1,4 +1,4 @@
-"""Imports of packages without the packages that these import for parts that nothing here uses."""
+"""Imports of packages without the dependencies that this project does not need."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class _Later(ModuleType):
-    """Stands for a module: each of its functions imports the module when it is called."""
+    """A placeholder for a module: each function imports the module when it is called."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -21,7 +21,7 @@ class _Later(ModuleType):
 
 @contextmanager
 def without(*optional: str, later: Sequence[str] = ()) -> Iterator[None]:
-    """Import a package in this block as if the ``optional`` packages were missing, and the modules ``later`` on use."""
+    """In this block, imports see the ``optional`` packages as missing, and the modules ``later`` load on first use."""
     others: dict[str, Any] = dict.fromkeys(optional) | {name: _Later(name) for name in later}
     own = {name: module for name, module in others.items() if name not in sys.modules}
     sys.modules |= own

@@ -1,7 +1,7 @@
 """Files: atomic writers, and readers whose errors name the file and the row.
 
 A file or folder appears by one rename, so no reader sees half of it. Its content is on disk before the rename, and its
-name when the writer returns, so a loss of power leaves no half of it either. Equal rows give equal bytes. Names that
+name is on disk when the writer returns, so a power loss leaves no half either. Equal rows give equal bytes. Names that
 end in ``.gz`` are read and written compressed, without a time stamp.
 """
 
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 _NO_FILE = (errno.ENOENT, errno.EISDIR, errno.ENOTDIR, errno.ELOOP)
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
-"""How a file system says that it cannot sync a folder."""
+"""The error of a file system that cannot sync a folder."""
 LONGEST_LINE = 1 << 28
-"""Bytes of the longest line of JSON that is read; a file with one JSON value may have four times as many."""
+"""The most bytes in a line of JSON; a file with a single JSON value may have four times as many."""
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
-"""How libraries in Rust (polars, safetensors) name an error of the operating system, whatever its type."""
-_NO_CAUSE = "Invalid thrift: transport error"  # polars, of a write that failed within a header of Parquet
+"""The form in which Rust libraries (polars, safetensors) name an operating system error, whatever its type."""
+_NO_CAUSE = "Invalid thrift: transport error"  # polars, if a write failed within a Parquet header
 _AT_FDCWD, _RENAME_NOREPLACE, _RENAME_EXCHANGE = -100, 1, 2  # of renameat2(2)
 
 
 class PathfinderError(Exception):
-    """An error whose message needs no traceback; commands print it and exit with ``exit_status``."""
+    """An error whose message needs no traceback. Commands print it and exit with ``exit_status``."""
 
     exit_status = 1
 
@@ -53,7 +53,7 @@ class DataError(PathfinderError, ValueError):
 
 
 class TransientError(PathfinderError, RuntimeError):
-    """Something outside failed for now (network, server, lock): the same command may succeed later.
+    """A temporary failure outside this program (network, server, lock): the same command may succeed later.
 
     The exit status is ``EX_TEMPFAIL`` of sysexits.h; the flow retries stages that exit with it.
     """
@@ -95,7 +95,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def exclusive_file(path: Path, mode: int = 0o644) -> Iterator[Path]:
-    """Like ``atomic_file`` for a new file: raises ``FileExistsError`` if another writer has made ``path`` before."""
+    """Like ``atomic_file`` for a new file: raises ``FileExistsError`` if ``path`` already exists."""
     with _temporary(path, tempfile.mkstemp) as temporary:
         yield temporary
         _finish(temporary, mode)
@@ -105,7 +105,7 @@ def exclusive_file(path: Path, mode: int = 0o644) -> Iterator[Path]:
 
 
 def _finish(temporary: Path, mode: int = 0o644) -> None:
-    """Let those read a file who may, and wait until it is on disk."""
+    """Set the mode of a file or folder, and wait until it is on disk."""
     temporary.chmod(mode)
     sync(temporary)
 
@@ -123,7 +123,7 @@ def sync(path: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, each of which survives a loss of power; raises ``OSError`` with its path."""
+    """Make a folder and its parents so that all survive a power loss; raises ``OSError`` with the path."""
     if not folder.is_dir():
         make_folder(folder.parent)
         try:
@@ -134,13 +134,13 @@ def make_folder(folder: Path) -> None:
 
 
 def _refused(error: OSError, path: Path) -> OSError:
-    """The error of a new name with its path; folders that take no new names, such as ``/proc``, call it absent."""
+    """The error for a new path. Folders that take no new names, such as ``/proc``, report that it is absent."""
     number = errno.EROFS if error.errno == errno.ENOENT and path.parent.is_dir() else error.errno or 0
     return OSError(number, os.strerror(number), str(path))
 
 
 def _sync_tree(folder: Path) -> None:
-    """``sync`` every file and folder below a folder, and itself."""
+    """``sync`` a folder and every file and folder below it."""
     for base, _, names in os.walk(folder):
         for name in names:
             if not (file := Path(base, name)).is_symlink():
@@ -152,8 +152,8 @@ def _sync_tree(folder: Path) -> None:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder that replaces ``path`` if the block succeeds and is removed if it fails.
 
-    A former folder and the new one change places in one step, so no reader finds ``path`` missing. Only a file system
-    that cannot exchange names moves the former one away first.
+    The old folder and the new one change places in one step, so no reader finds ``path`` missing. Only if the file
+    system cannot exchange names is the old folder moved away first.
     """
     with _temporary(path, tempfile.mkdtemp) as temporary:
         yield temporary
@@ -170,7 +170,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _temporary(path: Path, make: Callable[..., Any]) -> Iterator[Path]:
-    """Make a locked file or folder in the folder of ``path``, and remove it in the end unless it was renamed."""
+    """Make a locked file or folder next to ``path``, and remove it at the end unless it was renamed."""
     make_folder(path.parent)
     _sweep(path)
     temporary, descriptor = _locked(path, make)
@@ -190,23 +190,23 @@ def _locked(path: Path, make: Callable[..., Any]) -> tuple[Path, int]:
     while True:
         try:
             made = make(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
-        except OSError as error:  # a person does not know the temporary name
+        except OSError as error:  # users do not know the temporary name
             raise _refused(error, path) from error
         temporary = Path(made if isinstance(made, str) else made[1])
         try:
             descriptor = os.open(temporary, os.O_RDONLY) if isinstance(made, str) else made[0]
-        except FileNotFoundError:  # a writer of the same path took the folder for left over
+        except FileNotFoundError:  # another writer of the path took it for a leftover
             continue
         _lock(descriptor, fcntl.LOCK_EX)
         if temporary.exists():
             return temporary, descriptor
-        os.close(descriptor)  # the same, before it was locked
+        os.close(descriptor)  # another writer removed it before it was locked
 
 
 def _named(error: Exception, temporary: Path, path: Path) -> Exception:
-    """An error of the operating system with the number and the file that a person knows; another one as it is."""
+    """An operating system error with its number and the file that the user knows; any other error unchanged."""
     if isinstance(error, OSError) and error.errno is not None:
-        # a failed write names no file, or one that nobody knows
+        # a failed write names no file, or the temporary file
         if error.filename is None or str(error.filename).endswith(temporary.name):
             error.filename = str(path)
     elif not isinstance(error, PathfinderError) and (found := _SYSTEM_ERROR.search(str(error))):
@@ -217,7 +217,7 @@ def _named(error: Exception, temporary: Path, path: Path) -> Exception:
 
 
 def _sweep(path: Path) -> None:
-    """Remove what killed writers of ``path`` have left: no process holds its lock."""
+    """Remove the leftovers of killed writers of ``path``; no process locks these."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError):
             descriptor = os.open(left, os.O_RDONLY)
@@ -237,9 +237,9 @@ def _lock(descriptor: int, how: int) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it, if it exists.
+    """Remove a file, or a folder with all its content, if it exists.
 
-    The second attempt removes the files that one failing call leaves. Files that an unwritable disk keeps are no error.
+    The second attempt removes the files that a failed call leaves. It is no error if a read-only disk keeps files.
     """
     for _ in range(2):
         if path.is_dir() and not path.is_symlink():
@@ -260,7 +260,7 @@ def _renamed(one: Path, other: Path, how: int) -> bool:
 def open_bytes(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading and decompress it if its name ends in ``.gz``.
 
-    Raises ``DataError`` if it is missing, no file or damaged.
+    Raises ``DataError`` if it is missing, damaged or not a file.
     """
     try:
         raw = path.open("rb")
@@ -300,7 +300,7 @@ def read_json(path: Path) -> Any:
 
 def whole(handle: IO[bytes], name: str) -> bytes:
     """The rest of a file; raises ``DataError`` with ``name`` if it is too long for one JSON value."""
-    pieces = iter(partial(handle.read, 1 << 20), b"")  # a larger request would reserve all that it asks for
+    pieces = iter(partial(handle.read, 1 << 20), b"")  # a larger request would reserve that much memory
     content = b"".join(islice(pieces, (LONGEST_LINE >> 18) + 1))
     if len(content) > 4 * LONGEST_LINE:
         raise DataError(f"{name}: over {LONGEST_LINE >> 18} MiB in one JSON value; write one record per line instead")
@@ -313,7 +313,7 @@ def parse_json(content: bytes, name: str) -> Any:
 
 
 def strict_json(content: bytes | str) -> Any:
-    """Parse JSON in UTF-8, without its mark of byte order; raises ``ValueError`` for anything else and for a key twice.
+    """Parse JSON in UTF-8, without its byte order mark; raises ``ValueError`` for anything else and for repeated keys.
 
     ``json.loads`` guesses other encodings, accepts lone surrogates in bytes, and takes the last of equal keys.
     """
@@ -384,7 +384,7 @@ def read_parquet(
 ) -> pl.DataFrame:
     """Read a frame; raises ``DataError`` if it is missing or its columns are not exactly the columns of ``schema``.
 
-    With ``reduce``, the file is read in parts, and memory holds only what ``reduce`` makes of them.
+    With ``reduce``, the file is read in parts, and memory holds only the results of ``reduce``.
     """
     if not path.exists():
         raise DataError(f"{path}: no such file; run the stage that writes it (`dvc repro` runs all that are needed)")

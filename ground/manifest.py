@@ -1,4 +1,4 @@
-"""A manifest of downloaded sources: where each came from, its licence and its files."""
+"""A manifest of downloaded sources: the origin, the licence and the files of each."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Notes from a stage to the recorder of its run. Without a recorder nothing happens, so that the method runs anywhere.
 
-A recorder calls ``listen``. It sets ``NOTES`` and ``REPORTER`` in the environment, so that the processes that a stage
-starts reach it as well.
+A recorder calls ``listen``. It sets ``NOTES`` and ``REPORTER`` in the environment, so processes that a stage starts
+reach it as well.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def report_as(name: str) -> None:
 
 
 def code_digest(stage: str) -> str:
-    """The sha256 of the code that determines a stage's result: unfinished work of other code is never resumed.
+    """The sha256 of the code that determines a stage's result: work that different code left unfinished is never
+    resumed.
 
     Raises ``DataError`` if no recorder listens.
     """
@@ -66,7 +67,7 @@ def code_digest(stage: str) -> str:
 
 
 def joined(ranges: Iterable[Sequence[int]]) -> list[list[int]]:
-    """Ranges (start, end) in order, with those that touch or overlap as one."""
+    """Ranges (start, end) in order; ranges that touch or overlap become one."""
     found: list[list[int]] = []
     for start, end in sorted((start, end) for start, end in ranges):
         if found and start <= found[-1][1]:

@@ -3,8 +3,8 @@
 The client takes its credentials from the usual ``AWS_*`` variables and never writes them. DVC transfers the artefacts;
 this module transfers source files and small manifests.
 
-The client is boto3. obstore was tried: its TLS library refuses a self-signed server certificate even where
-``AWS_CA_BUNDLE`` trusts it, its listings fail at a key with an empty segment (``a//b``), and they show a console's
+The client is boto3. obstore was tried: its TLS library refuses a self-signed server certificate even if
+``AWS_CA_BUNDLE`` trusts it. Its listings fail at a key with an empty segment (``a//b``), and they show a console's
 empty folder object ``log/`` as an object ``log``.
 """
 
@@ -41,9 +41,9 @@ T = TypeVar("T")
 class Kind:
     """One kind of store that speaks the S3 protocol; the scheme of an address names it.
 
-    ``variable`` is the environment variable with the address of the server, and ``server`` the address without it:
-    empty for AWS, which has a server for each region. ``client`` adds settings of ``botocore.config.Config``.
-    ``credentials`` says what to check if the store refuses a request.
+    ``variable`` is the environment variable with the server's address, and ``server`` is the default address: empty for
+    AWS, which has a server for each region. ``client`` adds settings of ``botocore.config.Config``. ``credentials``
+    says what to check if the store refuses a request.
     """
 
     variable: str
@@ -52,7 +52,7 @@ class Kind:
     credentials: str = "the AWS_* credentials"
 
     def endpoint(self, given: str = "") -> str:
-        """The address of the server: the environment's, else ``given``, else ``server``."""
+        """The server's address: from the environment, else ``given``, else ``server``."""
         return os.environ.get(self.variable, "").strip() or given or self.server
 
 
@@ -64,7 +64,7 @@ ENDPOINT = KINDS["s3"].variable
 
 
 def kind_of(address: str) -> Kind | None:
-    """The kind of the store at an address; ``None`` for a folder and for a scheme that only DVC may know."""
+    """The kind of the store at an address; ``None`` for a folder and for an unknown scheme, which DVC may know."""
     scheme, separator, _ = address.partition("://")
     return KINDS.get(scheme) if separator else None
 
@@ -89,8 +89,9 @@ def from_dvc(url: str, endpoint: str) -> str:
 class Listed:
     """One object in a store's listing: its key and its size in bytes.
 
-    ``md5`` is the server's entity tag if the tag is an md5, which it is not for objects uploaded in parts; else empty.
-    ``stamp`` changes when the object is written again; ``modified`` is the time of that in seconds since 1970.
+    ``md5`` is the server's entity tag if that is an md5, else empty; the tag of an object uploaded in parts is not.
+    ``stamp`` changes when the object is written again; ``modified`` is the time of the last write in seconds since
+    1970.
     """
 
     key: str
@@ -112,7 +113,7 @@ class _FolderStore:
         below = self.folder / prefix.rpartition("/")[0]
         named = []
         for path in below.rglob("*"):
-            with contextlib.suppress(FileNotFoundError):  # a writer may rename it meanwhile
+            with contextlib.suppress(FileNotFoundError):  # a writer may have renamed it
                 if path.is_file() and path.suffix != ".part":
                     named.append((path.relative_to(self.folder).as_posix(), path.stat()))
         found = [
@@ -193,7 +194,7 @@ class _S3Store:
             s3=style,
             max_pool_connections=READERS,
         ).merge(Config(**kind.client))
-        # A server may take long for a large object, but not for the first word that it says to a process.
+        # A server may be slow with a large object, but not with its first answer to a process.
         first = config.merge(
             Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=5, read_timeout=6)
         )
@@ -303,7 +304,7 @@ class _S3Store:
             raise DataError(f"{where}: {error}. {remedy}") from error
 
     def _require_answer(self) -> None:
-        """Ask the server once per process, with little patience: one that accepts and stalls is no server."""
+        """Ask the server once per process, with short timeouts, in case it accepts connections and then stalls."""
         from botocore.exceptions import ClientError
 
         if (address := self._client.meta.endpoint_url) not in _answered:
@@ -314,7 +315,7 @@ class _S3Store:
 
 @cache
 def _descriptions() -> Any:
-    """The descriptions of services, which take longer to read than a listing; every client of a process shares them."""
+    """The service descriptions. Reading them takes longer than a listing, so all clients of a process share them."""
     from botocore.loaders import create_loader
 
     return create_loader()
@@ -323,17 +324,18 @@ def _descriptions() -> Any:
 Store = _FolderStore | _S3Store
 """A flat space of objects with relative POSIX paths as keys.
 
-``keys`` and ``listed`` name the objects whose key begins with a prefix, sorted. ``read``, ``chunks`` (pieces of at most
-1 MiB) and ``fetch`` (a copy to a path, atomic) raise ``DataError`` if the object does not exist. ``put`` replaces an
-object; ``create`` returns False, without writing, if it exists. ``delete`` accepts a missing object. ``sweep``
-deletes what is below a folder and was written before a time, in seconds since 1970, leftovers of killed writers too.
+``keys`` and ``listed`` name, sorted, the objects whose key begins with a prefix. ``read``, ``chunks`` (pieces of at
+most 1 MiB) and ``fetch`` (a copy to a path, atomic) raise ``DataError`` if the object does not exist. ``put`` replaces
+an object; ``create`` returns False, without writing, if it exists. ``delete`` accepts a missing object. ``sweep``
+deletes the objects below a folder, and the leftovers of killed writers, that were written before a time (in seconds
+since 1970).
 """
 
 
 def open_store(url: str, endpoint: str = "", read_s: float = READ_S) -> Store:
-    """The store at ``s3://bucket[/prefix]``, ``file:///folder`` or a folder name; raises ``DataError`` for others.
+    """The store at ``s3://bucket[/prefix]``, ``file:///folder`` or a folder name; raises ``DataError`` for any other.
 
-    ``endpoint`` is the server where the environment names none. ``read_s`` is the patience with a silent server.
+    ``endpoint`` is the server if the environment names none. ``read_s`` is the read timeout in seconds.
     """
     scheme, separator, rest = url.partition("://")
     if not separator or scheme == "file":

@@ -34,7 +34,7 @@ _MOST_MERGED = 10_000
 
 
 class _Dumper(yaml.SafeDumper):
-    """The safe dumper, with quotes around a text that a reader of YAML 1.2 takes for a number: an md5 can be one."""
+    """The safe dumper. It quotes texts that a YAML 1.2 reader takes for a number, as it may take an md5."""
 
 
 _Dumper.add_implicit_resolver(
@@ -43,14 +43,14 @@ _Dumper.add_implicit_resolver(
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The safe loader, in C where PyYAML has it, that refuses a mapping with the same key twice."""
+    """The safe loader (in C if PyYAML has it), which refuses a mapping with the same key twice."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self._tags: dict[str, str] = {}
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> Any:
-        """The tag of a node that states none. The texts of a lock repeat, so each plain one is looked up once."""
+        """The tag of a node without an explicit tag. Texts in a lock repeat, so each plain text is looked up once."""
         if kind is not yaml.ScalarNode or not implicit[0]:
             return super().resolve(kind, value, implicit)
         if (tag := self._tags.get(value)) is None:
@@ -73,14 +73,14 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
         return found
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Replace `<<` by the keys that it merges; raises ``ConstructorError`` if merges of merges give too many."""
+        """Replace `<<` by the keys that it merges; raises ``ConstructorError`` if nested merges give too many."""
         own = len(node.value)
         super().flatten_mapping(node)
         if len(node.value) > own + _MOST_MERGED:
             raise yaml.constructor.ConstructorError(None, None, "too many keys merged by `<<`", node.start_mark)
 
 
-# YAML 1.1, which PyYAML reads, takes 1e-5 for a string. DVC reads and writes YAML 1.2, where it is a number.
+# PyYAML reads YAML 1.1, in which 1e-5 is a string. DVC reads and writes YAML 1.2, in which it is a number.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
@@ -96,14 +96,14 @@ def parse_yaml(text: str) -> Any:
 
 
 def dump_yaml(content: Any, width: int = 80) -> str:
-    """A value as YAML that readers of YAML 1.1 and of 1.2 read alike; keys keep their order."""
+    """A value as YAML that YAML 1.1 and 1.2 readers read alike; keys keep their order."""
     return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=width)
 
 
 def read_yaml(path: Path, remedy: str = RESTORE, parse: Callable[[str], Any] = parse_yaml) -> dict[str, Any]:
     """The mapping in a YAML file; raises ``DataError`` with ``remedy`` if the file does not exist or contain one.
 
-    A key that occurs twice is an error too: readers differ in which of the two values they take.
+    A key that occurs twice is an error too, because readers differ in the value that they take.
     """
     text = ""
     try:
@@ -149,7 +149,7 @@ def require_address(text: str, remedy: str) -> None:
     try:
         address = urlsplit(text)
         is_one = address.scheme in ("http", "https") and address.hostname and (address.port or 1)
-    except ValueError:  # a bracket without its pair, or a port that is none
+    except ValueError:  # an unpaired bracket, or an invalid port
         is_one = False
     if not is_one or any(map(str.isspace, text)):
         raise DataError(f"{shown}: not a server's address; {remedy}")
@@ -160,15 +160,15 @@ def require_address(text: str, remedy: str) -> None:
 def require_certificate(error: BaseException, where: str, variable: str = "SSL_CERT_FILE") -> None:
     """Raise ``DataError`` if ``error`` ended a connection because of the certificate of the server ``where``.
 
-    No further attempt helps then. ``variable`` names the file with the authorities that the client trusts.
+    Retrying would not help. ``variable`` names the file with the authorities that the client trusts.
     """
     if fault := certificate_fault(error):
         raise DataError(f"{where}: {fault}; {TRUST.format(variable)}") from error
 
 
 def certificate_fault(error: BaseException) -> str:
-    """The fault of the server's certificate if it caused ``error``, which clients wrap; otherwise empty."""
-    import ssl  # of use to few commands, and slow to load
+    """The fault of the server's certificate if it is a cause of ``error``; otherwise empty."""
+    import ssl  # few commands need it, and it loads slowly
 
     cause = caused_by(error, ssl.SSLCertVerificationError)
     return f"the server's certificate is not trusted ({cause.verify_message})" if cause else ""

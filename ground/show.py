@@ -1,4 +1,4 @@
-"""What all verbs share: their group, and the one way to print a result, as JSON or as text safe on any terminal.
+"""The parts that all verbs share: their group, and the printing of results, as JSON or as terminal-safe text.
 
 docs/commands.md lists the keys of each verb.
 """
@@ -33,7 +33,7 @@ PIPELINE_VERBS = {
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (keys: docs/commands.md).")]
 """The option ``--json`` of every verb: annotate a parameter ``as_json`` with it."""
 AsJsonLines = Annotated[bool, typer.Option("--json", help="Print JSON Lines, as by default (keys: docs/commands.md).")]
-"""The same for a verb that prints rows as they are made."""
+"""The same for a verb that prints each row at once."""
 _DIGEST, _SHORT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}"), 12  # a commit or a sha256
 _TITLE, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 
@@ -41,7 +41,8 @@ _TITLE, _DIM, _PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 def show(value: Any, as_json: bool, lines: Iterable[str] | None = None) -> None:
     """Print a JSON value on standard output: as JSON, or as ``lines`` if there are any, or else as indented text.
 
-    ``lines`` is not read for JSON, in which a number that is not finite is null. Colours appear only on a terminal.
+    JSON output does not read ``lines`` and shows a number that is not finite as null. Colours appear only on a
+    terminal.
     """
     if as_json:
         text = json.dumps(_finite(value), indent=2, allow_nan=False) + "\n"
@@ -67,12 +68,12 @@ def _finite(value: Any) -> Any:
 
 
 def as_text(value: Any, colour: bool = False) -> str:
-    """Each part of a JSON value under its title. Texts of several lines are quoted behind a bar."""
+    """Each part of a JSON value under its title. Multi-line texts have a bar before each line."""
     return "\n".join(_lines(value, "", colour)) + "\n"
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> Iterator[str]:
-    """Rows as aligned lines below their headings, the keys of the first row or ``columns``; digests are shortened."""
+    """Rows as aligned lines below headings (``columns``, else the keys of the first row); digests are shortened."""
     if not rows:
         return
     names = list(columns or rows[0])
@@ -122,7 +123,7 @@ def _lines(value: Any, indent: str, colour: bool) -> Iterator[str]:
 
 
 def _entry(head: str, value: Any, indent: str, step: str, colour: bool) -> Iterator[str]:
-    """A value on the line of its head if it is short, else below it."""
+    """A short value on the line of its heading, else below it."""
     text = "none" if value is None or value in ({}, []) else str(value)
     if "\n" in text or (isinstance(value, (Mapping, list)) and value):
         yield f"{indent}{head}"
@@ -147,7 +148,7 @@ class _ExampleInClone(_Example):
 def example(arguments: str = "", in_clone: bool = False) -> dict[str, Any]:
     """For ``@app.command(**example(arguments))``: the help of the verb ends with an example that has these arguments.
 
-    With ``in_clone``, it says that the example needs files of a clone.
+    With ``in_clone``, the help says that the example needs files of a clone.
 
     The help names the verb as the reader called it, for example ``pathfinder lineage up`` or ``python -m evidence up``.
     """
@@ -165,7 +166,7 @@ class Verbs(TyperGroup):
 
 @contextmanager
 def flushed() -> Iterator[None]:
-    """Flush standard output at the end of the block, where a failure is still reported like any other error."""
+    """Flush standard output at the end of the block, so that a failure is reported like any other error."""
     try:
         yield
     finally:

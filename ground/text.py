@@ -1,4 +1,4 @@
-"""Text on a terminal: text from outside made safe, errors in one line, and whether to use colour."""
+"""Text on a terminal: it makes foreign text safe, shows errors in one line, and decides on colour."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _REMEDIES = {
     errno.ENFILE: "allow more open files (`sysctl fs.file-max`)",
     errno.ENOMEM: _MEMORY,
 }
-"""The remedy for an error of the operating system whose cause is the machine or a name, never the code."""
+"""The remedies for operating system errors that the machine or a name causes, never the code."""
 _NO_MEMORY = re.compile(
     r"(can't|cannot) allocate memory|out of memory|can't start new thread|failed to map segment", re.IGNORECASE
 )
-"""How libraries say that memory is short, whatever the type of their error."""
+"""The words by which libraries report a lack of memory, whatever the type of their error."""
 EXTRAS = {
     "serve": ("fastapi", "latex2mathml", "starlette", "uvicorn"),
     "bench": ("latex2sympy2_extended", "math_verify", "openai", "pebble", "polars", "scipy"),
@@ -51,15 +51,15 @@ EXTRAS = {
     "train": ("accelerate", "peft"),
     "pipeline": ("great_expectations", "prefect", "psutil", "ruamel", "sqlalchemy"),
 }
-"""The extra of the distribution that installs a module which the core does without."""
+"""The modules that each extra of the distribution installs; the core does not need them."""
 _WINGS = {"flows": "pipeline", "evidence": "evidence", "extras": "evidence"}
-"""The extra of a wing, also for a module that `bench` installs, too."""
+"""The extra of each wing. It comes first if `bench` installs the module, too."""
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
 class UsageError(DataError):
-    """A wrong command, whatever the files hold: an option that is unknown, or not for the other options."""
+    """A wrong command, whatever the files contain: an unknown option, or one that conflicts with the others."""
 
     exit_status = 2
 
@@ -96,7 +96,7 @@ def dotted(location: Sequence[int | str]) -> str:
 
 def meant(name: str, known: Iterable[str]) -> str:
     """``did you mean NAME? `` for the known name that is most similar to ``name``; empty if none is similar."""
-    import difflib  # for a message only: commands start without it
+    import difflib  # only messages need it; commands start faster without it
 
     near = difflib.get_close_matches(name, list(known), 1)
     return f"did you mean {near[0]}? " if near else ""
@@ -116,7 +116,7 @@ def has_colour(stream: TextIO) -> bool:
 def plain_message(error: object) -> str | None:
     """The message of an error that needs no traceback; ``None`` if the error may be a fault of the code.
 
-    The message of an error of the disk, of permissions, of memory or of limits names the file and the remedy.
+    The message of a disk, permission, memory or limit error names the file and the remedy.
     """
     if isinstance(error, PathfinderError):
         return str(error)
@@ -129,7 +129,7 @@ def plain_message(error: object) -> str | None:
 
 
 def _extra_for(error: ModuleNotFoundError) -> str:
-    """The extra that installs a missing module; empty for a module of no extra."""
+    """The extra that installs a missing module; empty if no extra does."""
     module = (error.name or "").partition(".")[0]
     found = next((extra for extra, modules in EXTRAS.items() if module in modules), "")
     callers = {str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in walk_tb(error.__traceback__)}
@@ -143,7 +143,7 @@ def lacks_memory(error: object) -> bool:
 
 
 def remedy_in(message: str) -> str | None:
-    """The remedy for an error of the operating system that another program printed; ``None`` for other messages."""
+    """The remedy for an operating system error that another program printed; ``None`` for any other message."""
     found = _ERRNO.search(message)
     return _REMEDIES.get(int(found[1])) if found else None
 
@@ -152,7 +152,7 @@ def remedy_in(message: str) -> str | None:
 def errors_without_traceback() -> Iterator[None]:
     """Print an error of the block that needs no traceback on standard error, and raise ``SystemExit`` instead.
 
-    A ``PathfinderError`` has its own status; an error of the machine has 1, a broken pipe 141 without a word.
+    A ``PathfinderError`` has its own exit status; a machine error has 1. A broken pipe has 141 and no message.
     """
     try:
         yield
@@ -168,7 +168,7 @@ def errors_without_traceback() -> Iterator[None]:
 
 @contextmanager
 def extra_named() -> Iterator[None]:
-    """For imports of what an extra installs: raise ``DataError`` with the extra's name if it is not installed."""
+    """For imports that need an extra: raise ``DataError`` with the extra's name if it is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:

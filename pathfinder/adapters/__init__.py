@@ -1,1 +1,1 @@
-"""The rewards of steps in the form that other libraries ask for: TRL, verl, search-and-learn, inspect_ai, its_hub."""
+"""Step rewards in the form that other libraries expect: TRL, verl, search-and-learn, inspect_ai, its_hub."""

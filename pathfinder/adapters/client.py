@@ -32,18 +32,18 @@ from pathfinder.tree.packing import split
 Pair = tuple[Any, Any]
 """A problem and a solution: texts, lists of parts with texts, or turns of a chat. A solution may be a list of steps."""
 _TOKENS = 1 << 14
-"""Tokens of one request. The server takes four times as many, but has to answer within its deadline."""
+"""Tokens per request. The server accepts four times as many, but must answer within its deadline."""
 _SMALLER = (413, 422, 503)
-"""Refusals of a request that may be too large: its halves are tried, down to one solution."""
+"""Status codes that may mean a request is too large: the client then sends halves, down to one solution."""
 _RETRIES = 8
 _TIMEOUT_S = 600.0
 
 
 class StepRewards:
-    """The rewards of solutions by a PRM: a folder or a repository of the Hub, or the address of a server.
+    """The rewards that a PRM gives to solutions; it is a folder, a Hub repository or a server's address.
 
     Without ``model``, PATHFINDER_URL names the server. ``split`` says where steps of a text begin (``split_steps``),
-    ``reduce`` makes one number of the steps' rewards ("min", "product", "last", "mean"), and ``floor`` is the number
+    ``reduce`` turns the steps' rewards into one number ("min", "product", "last", "mean"), and ``floor`` is the number
     for a solution without rewards. PATHFINDER_SERVE_TOKEN is the server's token. Raises ``DataError`` for an unknown
     option or model.
     """
@@ -72,13 +72,13 @@ class StepRewards:
         return [self.value(rewards) for rewards in self.steps(pairs)]
 
     def value(self, rewards: Sequence[float]) -> float:
-        """One number for the rewards of a solution's steps; the floor without rewards."""
+        """A solution's step rewards as one number; the floor if there are none."""
         return self._reduce(rewards) if rewards else self.floor
 
     def steps(self, pairs: Iterable[Pair]) -> list[list[float]]:
-        """The rewards of the steps of each solution, empty for one that cannot be scored.
+        """The rewards of the steps of each solution, empty for a solution that cannot be scored.
 
-        Raises ``DataError`` for content that is no text and for a server that refuses every request, and
+        Raises ``DataError`` for content that is not text and for a server that refuses every request, and
         ``TransientError`` for a server that fails ``_RETRIES`` times.
         """
         given = [self._solution(number, *pair) for number, pair in enumerate(pairs)]
@@ -125,7 +125,7 @@ class StepRewards:
         """The answer to a request: scores, or a refusal because of its size. Other refusals raise or are retried."""
         asked = {"solutions": [{"problem": one.problem, "steps": one.steps} for one in part]}
         text = json.dumps(asked, ensure_ascii=False).encode("utf-16-le", "surrogatepass")
-        body = text.decode("utf-16-le", "replace").encode()  # half an emoji is U+FFFD, as for a model in this process
+        body = text.decode("utf-16-le", "replace").encode()  # U+FFFD for half an emoji, as in a local model
         kind = {"Content-Type": "application/json"}
 
         def ask() -> httpx.Response:
@@ -147,7 +147,7 @@ class StepRewards:
 
 
 def _told(given: Any, role: str) -> str:
-    """The text of a problem or a solution. Of turns, it is the last one of the user, or all of the assistant."""
+    """The text of a problem or a solution. From turns, it takes the user's last turn, or all turns of the assistant."""
     if given is None:
         return ""
     if isinstance(given, list) and any(isinstance(turn, dict) and "role" in turn for turn in given):

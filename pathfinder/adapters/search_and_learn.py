@@ -15,7 +15,7 @@ class PathFinder:
         self._rewards = StepRewards(search_config.prm_path, split="blank")
 
     def score(self, questions: Sequence[str], outputs: Sequence[Sequence[str]]) -> list[list[list[float]]]:
-        """For each question and answer, the rewards of its steps, which blank lines separate, or the floor.
+        """The rewards of each answer's steps, which blank lines separate, or the floor.
 
         Raises as ``StepRewards.steps`` does.
         """

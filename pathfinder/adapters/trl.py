@@ -13,8 +13,8 @@ def step_reward(
 ) -> list[float]:
     """One reward for each completion, a text or turns: by default the lowest of its steps.
 
-    ``prm`` is the first argument of ``StepRewards``, or one with options of its own; set it by ``functools.partial``.
-    Raises as ``StepRewards.steps`` does.
+    ``prm`` is the first argument of ``StepRewards``, or a ``StepRewards`` with options; set it by
+    ``functools.partial``. Raises as ``StepRewards.steps`` does.
     """
     rewards = rewards_of(prm) if isinstance(prm, str) else prm
     return rewards.values(zip(prompts, completions, strict=True))

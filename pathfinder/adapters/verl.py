@@ -15,7 +15,7 @@ from pathfinder.adapters.client import rewards_of
 def compute_score(
     data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **options: Any
 ) -> float:
-    """The reward of a solution; ``extra_info["question"]`` is its problem. Raises ``DataError`` without one."""
+    """The reward of a solution; ``extra_info["question"]`` is its problem. Raises ``DataError`` if it is missing."""
     question = extra_info.get("question") if isinstance(extra_info, Mapping) else None
     if not isinstance(question, str):
         raise DataError("extra_info has no question (text); add it to the data set, as verl's gsm8k example does")
