@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # a search with one of our own PRMs reads only the names
     from transformers import PreTrainedTokenizerFast
 
 Convention = Literal["authors", "benchmark"]
-"""The way of using a system: as its authors do, or as a benchmark's evaluator does."""
+"""How a system is used: as its authors do, or as a benchmark's evaluator does."""
 AUTHORS: Final = "authors"
 
 
@@ -49,7 +49,7 @@ class Piece:
 
 
 class Text:
-    """A tokenizer, the strings that no text from outside may contain, and the separator of a model that has one."""
+    """A tokenizer, the strings that no foreign text may contain, and the model's separator, if any."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, *forbidden: str, separator: str = SEPARATOR) -> None:
         self.tokenizer, self._separator = tokenizer, separator
@@ -63,11 +63,11 @@ class Text:
         return Separated(self.tokenizer, self._separator)
 
     def safe(self, text: str) -> str:
-        """Text from outside with special tokens and the system's own step token broken up."""
+        """Foreign text in which special tokens and the system's own step token are broken up."""
         return neutralise(text, self._forbidden)
 
     def frame(self, roles: tuple[str, ...], system: str | None = None) -> list[str]:
-        """The text that the chat template puts before the first, between the, and after the last of these turns.
+        """The text that the chat template puts before, between and after these turns.
 
         Raises ``DataError`` if the template drops or changes a turn.
         """
@@ -134,11 +134,11 @@ class Adapter(Protocol):
 
     @property
     def forbidden(self) -> tuple[str, ...]:
-        """Strings that have a meaning in the prompt and are not special tokens of the tokenizer."""
+        """Strings that have a meaning in the prompt but are not special tokens of the tokenizer."""
         ...
 
     def encode(self, text: Text, solution: Solution) -> Encoded:
-        """The prompt with one reading per step, or the readings of an evaluator that has more or fewer."""
+        """The prompt, with one reading per step or, for some evaluators, more or fewer."""
         ...
 
     def head(self, text: Text, weights: Weights) -> Head:
@@ -150,7 +150,7 @@ class Adapter(Protocol):
 class Rule:
     """A step is correct if its reward, or with ``change`` its rise from the step before, exceeds ``threshold``.
 
-    With ``redundancy``, a step is redundant if its redundancy exceeds that threshold.
+    With ``redundancy``, a step is redundant if its score of redundancy exceeds that threshold.
     """
 
     threshold: float = 0.5
@@ -197,8 +197,8 @@ class System:
     """A published PRM.
 
     ``titles`` are its names in the paper's tables. ``methods`` holds the authors' method and, under a benchmark's name,
-    the method of that benchmark's evaluator if it differs: the published figures come from that one. The docstring of
-    the system's file names the sources, with commits, and what they leave open.
+    the evaluator's method if it differs; the published figures come from the evaluator. The docstring of the system's
+    file names the sources, with commits, and the questions that they leave open.
     """
 
     name: str
@@ -210,5 +210,5 @@ class System:
         return (AUTHORS, "benchmark") if benchmark in self.methods else (AUTHORS,)
 
     def method(self, benchmark: str, convention: Convention) -> Method:
-        """The authors' method, or for ``benchmark`` the evaluator's if it has one of its own."""
+        """The authors' method, or the method of ``benchmark``'s evaluator if it differs."""
         return self.methods.get(benchmark if convention == "benchmark" else AUTHORS, self.methods[AUTHORS])

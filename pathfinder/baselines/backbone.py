@@ -28,7 +28,7 @@ _MOST = 2**31
 
 
 class Shards(Slices):
-    """The tensors of a folder's safetensors files by name (``adapter.Weights``). Raises ``DataError`` without any."""
+    """The tensors of a folder's safetensors files by name (``adapter.Weights``); raises ``DataError`` if none."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,7 +53,7 @@ def load_backbone(model: OpenedModel, dtype: str, where: str | None = None) -> P
 
     ``where`` is the device (default: ``device()``).
 
-    Raises ``DataError`` for another architecture, missing weights, or an adapter that cannot be merged.
+    Raises ``DataError`` for an unsupported architecture, missing weights, or an adapter that cannot be merged.
     """
     kind = model.config.content.get("model_type")
     if not isinstance(kind, str) or kind not in MODEL_TYPES:
@@ -69,7 +69,7 @@ def load_backbone(model: OpenedModel, dtype: str, where: str | None = None) -> P
 def adapter_scale(folder: Path) -> float:
     """The factor of an adapter's update, from its adapter_config.json.
 
-    Raises ``DataError`` if the file is damaged, or for an adapter of another kind.
+    Raises ``DataError`` if the file is damaged or the adapter's kind is not supported.
     """
     path = folder / "adapter_config.json"
     settings = read_json(path)

@@ -1,9 +1,9 @@
 """Evaluate a published PRM on a benchmark: predictions and metrics in the form of our own runs.
 
-The system is used by its authors' convention and, if the benchmark's evaluator uses it differently, by the evaluator's
-as well. The authors' convention fills the standard keys of the predictions and the top level of the metrics; the other
-one has keys ending in ``_benchmark``. A solution longer than the model's context has no prediction: ProcessBench counts
-a miss, PRMBench an invalid row, and ``too_long`` counts both. PRMBench's evaluator cuts the prompt instead.
+The system is used by its authors' convention and, if the benchmark's evaluator has a different one, by that as well.
+The authors' convention fills the standard keys of the predictions and the top level of the metrics; the evaluator's
+convention has keys ending in ``_benchmark``. A solution longer than the model's context has no prediction: ProcessBench
+counts a miss, PRMBench an invalid row, and ``too_long`` counts both. PRMBench's evaluator cuts the prompt instead.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _methods(system: System, benchmark: BenchmarkName) -> dict[Convention, Metho
 
 
 def _step_rows(scores: Mapping[Convention, Sequence[StepScore]], steps: int) -> list[dict[str, float | None]]:
-    """A row per step; a convention that reads fewer places has no figures of the last ones."""
+    """A row per step; a convention that reads fewer places has no figures for the last steps."""
     rows: list[dict[str, float | None]] = [dict.fromkeys(FIRST_LABELS) for _ in range(steps)]
     for convention, found in scores.items():
         suffix = "" if convention == AUTHORS else f"_{convention}"

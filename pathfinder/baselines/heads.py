@@ -18,7 +18,7 @@ LM_HEAD, EMBEDDINGS = "lm_head.weight", "model.embed_tokens.weight"
 
 
 def token_head(weights: Weights, labels: Sequence[int], full: bool = False) -> Head:
-    """The probability of the first label token against the second, or with ``full`` among the whole vocabulary.
+    """The probability of the first label token, relative to the second or, with ``full``, to the whole vocabulary.
 
     The rows of the language model's head come from ``lm_head.weight``, or from the embeddings if the two are tied.
     """

@@ -5,7 +5,7 @@ Edward-Sun/easy-to-hard@cf1d6d8 ``inference_reward.py`` (the score is read at th
 and ``models/reward_model.py`` (the mean over the output rows), ssmisya/PRMBench@a1ae4ea
 ``mr_eval/models/llemma7b_prm.py`` (sigmoid, threshold 0.5). The tokenizer is EleutherAI/llemma_7b's. A blank line
 ends a step, so blank lines inside a step become plain line breaks. PRMBench deletes them, and reads one place too many:
-the blank line after the heading is its first step, so a step gets the score of the step before it. The
+it takes the blank line after the heading for the first step, so a step gets the score of the step before it. The
 authors name no threshold. It is assumed that each newline is a token, as in Llama 2.
 """
 
@@ -41,10 +41,10 @@ class Llemma:
 
 @dataclass(frozen=True, slots=True)
 class LlemmaAsPRMBench(Llemma):
-    """The readings of PRMBench: wherever two newlines follow each other, from the end of the heading on."""
+    """The readings of PRMBench: every pair of newlines from the end of the heading on."""
 
     def encode(self, text: Text, solution: Solution) -> Encoded:
-        """The same text, read after the heading as well, and once more before an empty step."""
+        """The same text, but with readings after the heading and before each empty step, too."""
         pieces = [Piece(f"# Question\n\n{text.safe(solution.problem)}\n\n# Solution\n", read=True)]
         for step in solution.steps:
             body = text.safe(step.replace("\n\n", "").strip())

@@ -27,7 +27,7 @@ class MathPSA:
     def encode(self, text: Text, solution: Solution) -> Encoded:
         """``problem step \\n\\n\\n\\n\\n step \\n\\n\\n\\n\\n``.
 
-        openr leaves out empty steps, so an empty step is read where the step before it was. An empty first step keeps
+        openr leaves out empty steps, so an empty step gets the reading of the step before it. An empty first step keeps
         its newlines.
         """
         steps = [text.safe(step.strip()) for step in solution.steps]

@@ -21,7 +21,7 @@ from pathfinder.tree.passes import Mode
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A PRM that a name stands for: its model, its precision, and which published PRM it is (None: PathFinder-PRM).
+    """A PRM found by name: its model, its precision, and the published PRM that it is (None: PathFinder-PRM).
 
     ``titles`` are its names in the paper's tables.
     """
@@ -42,7 +42,7 @@ class Named:
         return DEFAULTS.model_copy(update={"dtype": self.dtype} | server)
 
     def warn(self) -> None:
-        """Print a line on standard error if nothing says that the folder holds a PRM."""
+        """Print a line on standard error if nothing shows that the folder holds a PRM."""
         if not (self.system or self.titles or self.model.is_described or _is_checkpoint(self.model)):
             print(
                 printable(
@@ -60,7 +60,7 @@ def _is_checkpoint(model: OpenedModel) -> bool:
 
 
 def _has_token_classes(config: Mapping[str, Any]) -> bool:
-    """Return whether config.json names a model of token classification, such as ``Qwen2ForTokenClassification``."""
+    """Return whether config.json names a token classification model, such as ``Qwen2ForTokenClassification``."""
     names = config.get("architectures")
     return isinstance(names, list) and any(str(name).endswith("ForTokenClassification") for name in names)
 
@@ -69,7 +69,7 @@ def named(name: str | Path, revision: str | None = None, dtype: str = "auto", sy
     """Open the model that ``name`` stands for: a folder, a repository of the Hub, or the name of a published PRM.
 
     ``dtype`` "auto" is the precision of the files. ``system`` says which published PRM a folder or a repository holds;
-    a published PRM's own name or repository says it too, and the config.json of a checkpoint of TRL. Raises
+    a published PRM's own name or repository and the config.json of a TRL checkpoint say this as well. Raises
     ``DataError`` as ``model_folder`` and ``open_model`` do, and for an unknown system.
     """
     known, folder = system, Path(name)
@@ -105,7 +105,7 @@ def open_named(
     mode: Mode = Mode.BOTH,
     preset: str = "default",
 ) -> Iterator[PRM]:
-    """The scorer of what ``named`` finds, on a GPU of its own, or behind the server at ``url``.
+    """The scorer of the PRM that ``named`` finds, on a GPU of its own, or behind the server at ``url``.
 
     Raises ``DataError`` as ``open_prm`` and ``named`` do.
     """

@@ -1,4 +1,4 @@
-"""The door to everything that scores steps: PathFinder-PRM in this process or behind a server, or a published PRM."""
+"""Open any model that scores steps: PathFinder-PRM in this process or behind a server, or a published PRM."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def open_prm(
 ) -> Iterator[PRM]:
     """The scorer of the model in ``folder``: ours, or the published PRM ``system`` used as its authors do.
 
-    A published PRM runs in this process, whatever ``settings.engine`` is, and has no mode but ``both``; its prompt does
-    not depend on ``preset`` (a name in ``PRESETS``). Raises ``DataError`` for an unknown system, another mode, or a
-    folder that does not hold the model.
+    A published PRM runs in this process, whatever ``settings.engine`` is, and has only the mode ``both``; its prompt
+    does not depend on ``preset`` (a name in ``PRESETS``). Raises ``DataError`` for an unknown system, a mode that it
+    does not have, or a folder that does not hold the model.
     """
     method = method_of(system, mode)  # a wrong name is refused before the folder is opened
     with open_with(open_model(folder), settings, method, mode, preset) as scorer:

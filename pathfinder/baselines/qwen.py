@@ -3,7 +3,7 @@
 Sources: model cards of both (chat with the system prompt below, steps joined by ``<extra_0>`` in the assistant's
 turn, the second of two class probabilities); head ``score.0``, ReLU, ``score.2`` as vLLM's
 ``model_executor/models/qwen2_rm.py`` loads it. ssmisya/PRMBench@a1ae4ea ``mr_eval/models/qwen_prm.py`` removes the
-numbers of the steps, and its system prompt contains a backspace, which is what ``"\\b"`` means in Python (the card was
+numbers of the steps, and its system prompt contains a backspace, because ``"\\b"`` is one in Python (the card was
 corrected later). The threshold 0.5 is PRMBench's; the cards name none and read the score as a probability.
 """
 

@@ -28,7 +28,7 @@ _PROMPT = "Question:\n{problem}\nAnswer:\nLet's think step by step.\n"
 
 @dataclass(frozen=True, slots=True)
 class ReasonEval:
-    """The steps follow one another with nothing between them."""
+    """No text separates the steps."""
 
     unnumber: bool = False
     forbidden: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class ReasonEval:
             pieces.append(Piece(text.safe(unnumbered(step) if self.unnumber else step) + separator))
         with_separators = text.encode(pieces).ids
         places = np.flatnonzero(with_separators == text.exact(separator)[0])
-        extra = len(places) - len(solution.steps)  # one after the prompt, and the beginning token if it is the same
+        extra = len(places) - len(solution.steps)  # after the prompt, and a beginning token that is the padding
         ids = np.delete(with_separators, places)
         if extra == 2:
             ids = np.concatenate([np.asarray([_BEGIN], dtype=np.int32), ids])

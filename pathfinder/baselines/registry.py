@@ -22,15 +22,15 @@ _SYSTEMS = (
 SYSTEMS = {one.name: one for one in _SYSTEMS}
 """In the order of the files' names."""
 FORMS = {TRL.name: TRL}
-"""Forms of a checkpoint that anyone may have trained: no rows of the paper's tables."""
+"""Checkpoint forms that anyone may have trained; the paper's tables do not have them."""
 
 
 NAMES = (*CHECKPOINTS, *SYSTEMS, *FORMS)
-"""All that ``--system`` takes."""
+"""All names that ``--system`` accepts."""
 
 
 def system(name: str) -> System:
-    """The published PRM or the form of that name. Raises ``UsageError``, which lists ``NAMES``, for another one."""
+    """The published PRM or the form of that name. Raises ``UsageError``, which lists ``NAMES``, for an unknown name."""
     known = SYSTEMS | FORMS
     if name not in known:
         raise UsageError(f"unknown system {name!r}; {meant(name, NAMES)}expected one of {', '.join(NAMES)}")

@@ -1,10 +1,10 @@
-"""RLHFlow-Mistral-8B and RLHFlow-DeepSeek-8B: a chat of one user turn per step, each answered ``+``.
+"""RLHFlow-Mistral-8B and RLHFlow-DeepSeek-8B: a chat with one user turn per step, and ``+`` as every answer.
 
 Sources: RLHFlow/RLHF-Reward-Modeling@fc39179 ``math-rm/prm_evaluate.py`` and ``math-rm/README.md`` (first turn
 ``problem step``, steps stripped, P(``+``) against ``-`` at the token before the answer). Two evaluators differ.
 ssmisya/PRMBench@a1ae4ea ``mr_eval/models/llama3_1_8b_prm.py`` removes the numbers of the steps and takes P(``+``) over
 the whole vocabulary. QwenLM/ProcessBench@e802463 ``code/run_eval_prm_rlhflow.py`` joins ``problem\\n\\nstep`` and takes
-the most likely token, which is the two-token rule at 0.5 whenever that token is ``+`` or ``-``. The authors rank
+the most likely token, which equals the two-token rule at 0.5 whenever that token is ``+`` or ``-``. The authors rank
 solutions and name no threshold; 0.5 is the threshold of both evaluators.
 """
 

@@ -35,7 +35,7 @@ class BaselineScorer:
         self._files = model.files
         self._tokenizer, self.known = model.part(TOKENIZER) or model.files, model.known
         self._separator = separator_of(model.config.content, str(model.folder))
-        self._use(method)  # first: the wrong folder is refused before its weights are loaded
+        self._use(method)  # first, so that a wrong folder is refused before its weights are loaded
         self._model = load_backbone(model, dtype, where)
         self._dtype, self._budget = DTYPES[dtype], token_budget
         self._backend = backend_on(self._model.device)
@@ -55,7 +55,7 @@ class BaselineScorer:
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None
     ) -> list[list[StepScore]]:
-        """Score every reading of every solution; ``on_done`` receives how many more solutions are finished.
+        """Score every reading of every solution; ``on_done`` receives the number of newly finished solutions.
 
         Each score has a reward in [0, 1] and perhaps a redundancy, but no labels. A solution that is longer than the
         model's context has no scores.

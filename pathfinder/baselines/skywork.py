@@ -2,11 +2,11 @@
 
 Sources: SkyworkAI/skywork-o1-prm-inference@719b56b ``model_utils/io_utils.py`` (beginning token, problem, newline;
 each line tokenised by itself and followed by the step token), ``model_utils/prm_model.py`` (``v_head.summary``, a
-sigmoid) and ``README.md`` (the step token is ``\\n``). There, a step of several lines has a reward
-per line; here the last one is the step's. ssmisya/PRMBench@a1ae4ea ``mr_eval/models/skywork_prm.py`` differs: it writes
-``Step 1: … ки`` with ``ки`` as the step token, and a step is correct unless its score falls by 0.05 or more from the
-score of the step before (the first score counts as a rise from 0). It splits the text at ``ки``, so the newline after
-the last step is one more part with a score and a verdict. The authors name no threshold; 0.5 is ours.
+sigmoid) and ``README.md`` (the step token is ``\\n``). There, a step of several lines has one reward per line; here the
+reward of the last line is the step's reward. ssmisya/PRMBench@a1ae4ea ``mr_eval/models/skywork_prm.py`` differs: it
+writes ``Step 1: … ки`` with ``ки`` as the step token, and a step is correct unless its score falls by 0.05 or more from
+the score of the step before (the first score counts as a rise from 0). It splits the text at ``ки``, so the newline
+after the last step becomes one more part with a score and a verdict. The authors name no threshold; 0.5 is ours.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Convert the upstream files of one source folder into trajectories, rated steps and quarantined records.
 
-Counts are records, that is, rated steps or alternatives. A line that cannot be read counts as one quarantined record.
+The unit of all counts is the record: a rated step or an alternative. A line that cannot be read counts as one
+quarantined record.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ READERS: dict[str, tuple[Callable[[Any, Preset], Reading], str]] = {
     FOLDERS[RLHFLOW]: (read_monte_carlo, RLHFLOW),
     FOLDERS[SHEPHERD]: (read_monte_carlo, SHEPHERD),
 }
-"""Per folder, the reader of its lines, and the source that an unreadable line is counted for."""
+"""For each folder, the reader of its lines, and the source to which an unreadable line counts."""
 SCHEMAS = {"trajectories": TRAJECTORIES, "steps": STEPS, "quarantine": QUARANTINE, "lines": LINES, "dropped": DROPS}
 KEYS: dict[str, Any] = {"key": pl.UInt64(), "rating": pl.Int8()}
 OF_BATCH = {**SCHEMAS, "keys": KEYS}
-"""The tables of a batch: the stage's, and the keys of its records, which only count repeats."""
-_IN_PROCESS_BYTES = 32_000_000  # smaller folders are converted before worker processes would have started
+"""The tables of a batch: the stage's tables, and the record keys, which only serve to count repeats."""
+_IN_PROCESS_BYTES = 32_000_000  # converting a smaller folder takes less time than starting worker processes
 Rows = list[tuple[Any, ...]]
 
 
@@ -193,7 +194,7 @@ class Source:
         return file.relative_to(self.folder.parent).as_posix()
 
     def batches(self, file: Path, preset: Preset) -> Iterator[Batch]:
-        """The batches of a file; their order and content depend on the file only."""
+        """The batches of a file; their order and content depend only on the file."""
         name, digest = self.name(file), self.digests[file]
         numbered = enumerate(read_batches(file))
         return (Batch(self.folder.name, name, digest, preset, number, *batch) for number, batch in numbered)
@@ -222,7 +223,7 @@ def open_sources(folders: Iterable[Path]) -> list[Source]:
 
 
 Finished = Callable[[], Converted]
-"""Reads a batch that was converted before."""
+"""Reads a batch that is already converted."""
 Work = Callable[[Source, Path], Iterable[Batch | Finished]]
 """The batches of a file of a source, in order, each as lines or converted."""
 Workers = Callable[[Iterable[Batch | Finished]], Iterator[Converted]]
@@ -234,7 +235,7 @@ def convert_source(
     """Convert every file of ``source``; returns the counts by source.
 
     Rows are added to ``tables``, and the keys of the records to ``keys`` (for ``repeat_figures``). Raises ``DataError``
-    if there is no record, or a share above ``max_quarantined_share`` of the lines or records is unreadable.
+    if there is no record, or if more than ``max_quarantined_share`` of the lines or records are unreadable.
     """
     counts: defaultdict[str, Counts] = defaultdict(Counts)
     with Progress(f"prepare {source.folder.name}", source.size, "B") as progress, workers(source.size) as convert:
@@ -255,7 +256,7 @@ def convert_source(
 
 @contextmanager
 def workers(size: int) -> Iterator[Workers]:
-    """A function that converts batches in order: in this process, or in worker processes if ``size`` bytes are many."""
+    """A function that converts batches in order: in this process or, for large ``size`` (bytes), in workers."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if size < _IN_PROCESS_BYTES or count < 2:
         yield lambda items: (item() if callable(item) else convert_batch(item) for item in items)

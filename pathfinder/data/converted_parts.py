@@ -1,7 +1,8 @@
-"""Parts of the conversion: each file's batches are dealt to the parts in turn, the first one by the file's digest.
+"""Parts of the conversion: they take each file's batches in turn, and the file's digest decides which part begins.
 
 A part holds, per batch, what ``convert_batch`` returned: the rows as one row group of a Parquet file per table, the
-rest in ``batches.json``. The stage adds them in the order of the input, so its tables have the bytes of one process.
+rest in ``batches.json``. The stage adds them in the order of the input, so its tables have the same bytes as from one
+process.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def write_part(parts: Parts, part: Part, sources: Sequence[Source], preset: Pres
 
 
 def _own(source: Source, file: Path, preset: Preset, part: Part, totals: dict[str, int]) -> Iterator[Batch]:
-    """The part's own batches of a file; ``totals`` counts all of them."""
+    """The part's own batches of a file; ``totals`` counts all batches."""
     name, first = source.name(file), int(source.digests[file][:8], 16)
     totals[name] = 0
     for batch in source.batches(file, preset):

@@ -2,8 +2,8 @@
 
 ``exclusions.jsonl`` is tracked by git and is an input of the build stage. Each line is an object with one of the keys
 ``content`` (a content id, with ``step`` and ``completion`` for one record of the line), ``rater`` and ``source`` (a
-source of the tables, or a folder below artifacts/raw). ``reason`` and ``id`` are for readers. Content ids survive lines
-that are appended to a file, so a list that was written once remains valid.
+source of the tables, or a folder below artifacts/raw). ``reason`` and ``id`` are for readers. Appending lines to a file
+changes no content id, so a list stays valid.
 """
 
 from __future__ import annotations

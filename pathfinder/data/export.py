@@ -1,7 +1,7 @@
 """The training set in two forms for other trainers: the published one, and stepwise supervision.
 
-Problems and steps are neutralised as in training (``pathfinder.models.tokens.neutralise``), so that every label token
-and chat token of an exported text is one that the method puts there.
+Problems and steps are neutralised as in training (``pathfinder.models.tokens.neutralise``), so that the label tokens
+and chat tokens of an exported text all come from the method.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Form:
 
 
 def neutral_trees(path: Path, specials: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """The trees of a file (``records.TREES``), without special tokens in their texts, a batch in memory at a time.
+    """The trees of a file (``records.TREES``), without special tokens in their texts; one batch is in memory at a time.
 
     Raises ``DataError`` if the file does not exist.
     """
@@ -59,7 +59,7 @@ def neutral_trees(path: Path, specials: Sequence[str]) -> Iterator[dict[str, Any
 
 
 def write_rows(path: Path, form: Form, trees: Iterable[dict[str, Any]]) -> int:
-    """Write the rows of ``trees`` to a Parquet file; returns how many."""
+    """Write the rows of ``trees`` to a Parquet file; returns their number."""
     with table_writer(path, dict(form.schema)) as table:
         for tree in trees:
             for row in form.rows(tree):

@@ -1,7 +1,7 @@
 """Parts of the search for near duplicates: each distinct text of a training step belongs to one part.
 
-A part finds the matches of its steps in artifacts/steps with benchmark steps, which depend on the benchmarks only; the
-build does so for the steps of its trees. What a part found for texts of no tree has no effect.
+A part finds the matches of its steps in artifacts/steps with benchmark steps, which depend only on the benchmarks; the
+build does so for the steps of its trees. Matches of texts that are in no tree have no effect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathfinder.data.overlap import BenchmarkText, StepIndex, StepMatch
 from pathfinder.data.trainset import TextMatches
 
 _TABLES = {"trajectories.parquet": "steps", "steps.parquet": "step"}
-"""The column of training texts of each table."""
+"""The column with the training texts in each table."""
 _MATCHES = "matches.parquet"
 _SCHEMA: dict[str, Any] = {
     "text": pl.String(),
@@ -61,9 +61,9 @@ def write_part(parts: Parts, part: Part, steps: Path, items: Sequence[BenchmarkT
 def match_steps(
     texts: pl.Series, items: Sequence[BenchmarkText], threshold: float, folders: Mapping[Part, Path]
 ) -> tuple[StepIndex, TextMatches]:
-    """The benchmark steps, and the texts that match them: matches of parts are read, the others computed.
+    """The benchmark steps, and the texts that match them: it reads the matches of parts and computes the rest.
 
-    The matches of further texts may be included.
+    It may include matches of texts that are not needed.
     """
     index = StepIndex(items, threshold)
     known = {text: found for folder in folders.values() for text, found in _read(folder / _MATCHES)}

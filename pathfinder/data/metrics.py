@@ -55,7 +55,7 @@ class Rate(Metrics):
 
 
 class Judged(Metrics):
-    """The judge and the consistency filter on steps whose truth is known.
+    """Figures of the judge and of the consistency filter on steps whose truth is known.
 
     ``wrong`` is the share of incorrect steps, which is also the ``error_precision`` of a judge that flags every step.
     ``error_recall`` and ``false_alarms`` do not depend on that share.
@@ -91,7 +91,7 @@ class Shared(Metrics):
 
 
 class Overlap(Shared):
-    """A benchmark's size, and what all data, the chosen data (``kept``) and each source contain of it."""
+    """A benchmark's size, and how much of it all data, the chosen data (``kept``) and each source contain."""
 
     items: Whole
     steps: Whole

@@ -79,7 +79,7 @@ def _split_question(first: Any, preset: Preset) -> tuple[str, str]:
     if not question:
         raise UnreadableError("problem_empty_text", first)
     step = match[2].strip()
-    return question, f"Step 1:{step}" if preset == "official" else step  # published without a blank after the caption
+    return question, f"Step 1:{step}" if preset == "official" else step  # as published, without a blank
 
 
 def _follow(reading: Reading, texts: list[Any], marks: list[Any], preset: Preset) -> None:

@@ -1,7 +1,7 @@
 """Find the near duplicates of a small set of texts among very many: an exact join on word 3-shingles.
 
 Two texts are near duplicates if the Jaccard similarity of their shingle sets reaches a threshold. Near duplicates share
-one of the rarest shingles of each, so only such pairs are compared (prefix filtering, Chaudhuri et al. 2006, "A
+at least one of their rarest shingles, so only such pairs are compared (prefix filtering, Chaudhuri et al. 2006, "A
 primitive operator for similarity joins"). No pair is missed. Time is linear in the number of texts; memory depends on
 the small set. Words and shingles are 64-bit hashes; among ten million, a collision has a probability of about 1e-5.
 """
@@ -62,15 +62,15 @@ class NearDuplicates:
             yield found.filter(pl.col("similarity") >= self.threshold)
 
     def _least(self, size: str) -> pl.Expr:
-        """The least number of shingles that a set of this size shares with a near duplicate."""
+        """The minimum number of shingles that a set of this size shares with a near duplicate."""
         return (self.threshold * pl.col(size) - 1e-9).ceil().clip(1).cast(pl.Int64)
 
     def _in_prefix(self) -> pl.Expr:
-        """The rarest shingles of each text; without one of these, too few of the ``shared`` ones remain."""
+        """The rarest shingles of each text; the remaining ones are too few for a near duplicate."""
         return pl.col("rank").rank("ordinal").over("text") <= pl.col("shared") - self._least("size") + 1
 
     def _sets(self, words: pl.Series) -> pl.DataFrame:
-        """The distinct shingles of each text: its place ``text``, ``shingle``, and the ``size`` of its set."""
+        """The distinct shingles of each text: its place ``text``, the ``shingle``, and the ``size`` of its set."""
         rows = words.to_frame("word").with_row_index("text").filter(words.list.len() >= self.shortest)
         filled = pl.concat_list("word", *[pl.lit("")] * SHINGLE).list.head(pl.col("word").list.len().clip(SHINGLE))
         rows = rows.with_columns(filled).explode("word").with_columns(pl.col("word").hash())

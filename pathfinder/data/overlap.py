@@ -96,7 +96,7 @@ def problem_hits(index: ProblemIndex, items: Sequence[BenchmarkText]) -> list[Pr
 
 @dataclass(frozen=True, slots=True, order=True)
 class StepMatch:
-    """A training step that matches a benchmark step; the greater of two matches is the better one.
+    """A training step that matches a benchmark step; of two matches, the greater is better.
 
     ``digest`` is the first 16 hexadecimal digits of the sha256 of the normalised training step.
     """
@@ -127,7 +127,7 @@ class StepIndex:
         self.is_short = self._near.is_short
 
     def match(self, training: pl.Series) -> dict[str, dict[int, StepMatch]]:
-        """The matches of each training text that has any, by the number of the benchmark step."""
+        """The matches of each training text with matches, by the number of the benchmark step."""
         found: dict[str, dict[int, StepMatch]] = {}
         distinct = training.unique(maintain_order=True)
         for start in range(0, len(distinct), _CHUNK):

@@ -1,4 +1,4 @@
-"""The training set: records gathered into trees, overlap with the benchmarks, choice, split by problem, decisions."""
+"""The training set: trees of records, overlap with benchmarks, selection, split by problem, and decisions."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _LIMITS = pl.when(IS_HUMAN).then(pl.lit("build.prm800k_records")).otherwise(pl.l
 TextMatches = Mapping[str, Mapping[int, StepMatch]]
 """Training texts and the benchmark steps that they match."""
 PartMatches = Mapping[tuple[str, bool], Mapping[int, StepMatch]]
-"""Parts of the data, by source and whether they stay in the training set, and the benchmark steps that they match."""
+"""Parts of the data, by source and by membership in the training set, and the benchmark steps that they match."""
 
 
 def gather_trees(steps: Path, clean: Path, preset: str) -> pl.DataFrame:
-    """The clean records by trajectory (``records.TREES``), in the order of the trajectories, with the texts to train.
+    """The clean records by trajectory (``records.TREES``), in their order, with the texts for training.
 
     Raises ``DataError`` if a clean record is not among the steps.
     """
@@ -59,7 +59,7 @@ def gather_trees(steps: Path, clean: Path, preset: str) -> pl.DataFrame:
 
 
 def exclude(trees: pl.DataFrame, ids: pl.Series) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The trees without the records ``ids``, and the same trees with these records only; empty trees are left out."""
+    """The trees without the records ``ids``, and the same trees with only these records; empty trees are left out."""
     if ids.is_empty():
         return trees, trees.clear()
     is_excluded = pl.element().struct.field("id").is_in(ids.implode())
@@ -144,7 +144,7 @@ def removed_rows(trees: pl.DataFrame, hits: Sequence[ProblemHit]) -> pl.DataFram
 
 
 def removed_figures(removed: pl.DataFrame) -> dict[str, Removed]:
-    """Problems and records removed per benchmark; a problem of several benchmarks counts for each."""
+    """Problems and records removed per benchmark; a problem in several benchmarks counts for each."""
     rows = removed.group_by("benchmark").agg(pl.col("problem_id").n_unique(), pl.col("records").sum()).sort("benchmark")
     return {name: Removed(problems=problems, records=records) for name, problems, records in rows.iter_rows()}
 
@@ -204,10 +204,10 @@ def decisions(
     hits: Sequence[ProblemHit],
     excluded: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Each record of ``trees`` (``TREES``) with the reason that dropped it, or the side that it is on (``DECISIONS``).
+    """Each record of ``trees`` (``TREES``) with the reason for dropping it, or the side that it is on (``DECISIONS``).
 
-    Rows follow the order of ``trees``. ``sides`` has the trees of each side. ``dropped`` has, by reason, the trees with
-    the records that it dropped.
+    Rows follow the order of ``trees``. ``sides`` has the trees of each side. ``dropped`` has, by reason, trees with the
+    dropped records.
     ``groups`` names the group of near duplicates of each chosen problem. ``hits`` explains the reason "overlap", and
     ``excluded`` (``exclusions.EXCLUDED``) the reason "excluded".
     """

@@ -47,7 +47,7 @@ class Rated(NamedTuple):
 
 
 class Unused(NamedTuple):
-    """A record of a readable line that no table of steps has; ``detail`` shows a value that cannot be used."""
+    """A record of a readable line that cannot become a step; ``detail`` shows the unusable value."""
 
     position: int
     completion: int
@@ -84,7 +84,7 @@ def _excerpt(text: str) -> str:
 
 
 def text_problem(value: Any) -> str | None:
-    """The reason why ``value`` cannot be a problem or a step, or ``None`` if it can."""
+    """The reason why ``value`` cannot be a problem or a step; ``None`` if it can."""
     if value is None:
         return "null_text"
     if not isinstance(value, str):
@@ -112,7 +112,7 @@ def data_files(folder: Path) -> list[Path]:
 
 
 def read_batches(path: Path) -> Iterator[tuple[list[tuple[int, Any]], int]]:
-    """The records of ``read_lines`` in lists of about a megabyte, each with the bytes of the file read for it.
+    """The records of ``read_lines`` in lists of about a megabyte, each with the number of bytes read for it.
 
     Only the file determines where a list ends.
     """
@@ -139,9 +139,9 @@ def decoded(value: Any) -> Any:
 def read_lines(path: Path) -> Iterator[tuple[int, Any, int]]:
     """The records of a file as ``(line from 1, value, bytes of the file read so far)``.
 
-    ``decoded`` parses a value, because a ``.jsonl`` line is still text. In a JSON list or a Parquet file the line is
-    the position. The bytes are compressed bytes of a ``.gz`` file; of a Parquet file, its size in proportion to the
-    rows. Raises ``DataError`` if the file is truncated or damaged.
+    ``decoded`` parses a value, because a ``.jsonl`` line is still text. In a JSON list or a Parquet file, the line is
+    the position. For a ``.gz`` file, the bytes are compressed bytes; for a Parquet file, they are its size times the
+    share of rows read. Raises ``DataError`` if the file is truncated or damaged.
     """
     try:
         yield from _rows(path) if path.suffix == ".parquet" else _items(path)
@@ -168,7 +168,7 @@ def _items(path: Path) -> Iterator[tuple[int, Any, int]]:
 
 
 class _JsonStream:
-    """JSON text of which a window is in memory."""
+    """JSON text; only a window of it is in memory."""
 
     def __init__(self, path: Path, handle: IO[bytes]) -> None:
         self._path = path

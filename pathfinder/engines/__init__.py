@@ -1,1 +1,1 @@
-"""Text generation: in process, behind an OpenAI-compatible server, by vLLM; with journal and budget."""
+"""Text generation in process, behind an OpenAI-compatible server or by vLLM, with journal and budget."""

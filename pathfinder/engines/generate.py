@@ -1,8 +1,9 @@
 """Sample from a causal language model in this process: batched, with a key-value cache, repeatable per row.
 
 Only a row's key determines its randomness (SHA-256 of the key seeds a Philox stream with one number per token). A
-sample therefore depends on its neighbours only through the rounding of batched arithmetic, and the same batches in the
-same order give the same bytes. Rows with identical text so far share one computation; finished rows leave the batch.
+sample therefore depends on its neighbours only through rounding in batched arithmetic, and the same batches in the same
+order give the same bytes. Rows share one computation as long as their texts are identical; finished rows leave the
+batch.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _NUCLEUS = (8, 64)  # most nuclei fit into this many tokens; larger ones need a 
 class Generator:
     """A causal language model and its tokenizer. Raises ``DataError`` if neither defines an end token.
 
-    With ``keeps``, a batch keeps the keys and values of its prompts for the next one, whose prompts may continue them.
-    This changes samples only through rounding.
+    With ``keeps``, a batch keeps the keys and values of its prompts for the next batch, whose prompts may continue
+    them. This changes samples only through rounding.
     """
 
     def __init__(self, folder: Path, keeps: bool = False) -> None:
@@ -52,7 +53,7 @@ class Generator:
         self._pieces: dict[int, str] = {}
         self._keeps, self._trunks = keeps, _Trunks({}, 0, [])
         self.tokens = Counter[str]()
-        """Tokens without padding: ``computed`` by the model, and ``separate`` if completions shared none."""
+        """Tokens without padding: ``computed`` by the model, and ``separate`` if completions shared no computation."""
 
     def chat_prompt(self, user: str) -> str:
         """Format one user turn with the chat template, followed by the start of the answer."""
@@ -69,8 +70,8 @@ class Generator:
     ) -> list[Completion]:
         """Complete each prompt, in order; ``keys`` has one key per prompt, which determines the row's randomness.
 
-        The prompts are texts or the ids of ``encode``, in one call all alike.
-        A prompt that leaves no room for ``max_tokens`` is "too_long", as it would be for a server.
+        In one call, the prompts are either all texts or all ids of ``encode``.
+        A prompt that leaves no room for ``max_tokens`` is "too_long", as on a server.
         Raises ``DataError`` if a prompt is empty, ``ValueError`` if there is not one key per prompt.
         """
         if len(prompts) != len(keys):
@@ -143,7 +144,7 @@ class _Row:
 class _Cache:
     """Preallocated keys and values: the plan of a row of tokens for ``final_states``, or transformers' ``Cache``.
 
-    A pass appends to the rows of ``part``, which see what they hold from token ``first`` on.
+    A pass appends to the rows of ``part``, which see their tokens from ``first`` on.
     """
 
     is_compileable = False
@@ -171,7 +172,7 @@ class _Cache:
         """Add room for keys or values of this many heads and this size; the padding of prompts stays zero."""
         for tensor in like:
             self.held.append(tensor.new_empty((self.rows, tensor.shape[1], self.capacity, tensor.shape[3])))
-            self.held[-1][:, :, : self.width] = 0  # a NaN would remain one under a mask
+            self.held[-1][:, :, : self.width] = 0  # a NaN would stay NaN under a mask
 
     def select_queries(self, slots: Tensor) -> _Cache:
         """The same plan: the slots with queries are the last of each row."""
@@ -219,7 +220,7 @@ class _Cache:
 
 @dataclass(frozen=True, slots=True)
 class _Trunks:
-    """The places of prompts in a cache, whose first ``width`` tokens end with the prompts."""
+    """The places of prompts in a cache; the prompts end at token ``width`` of the cache."""
 
     places: dict[tuple[int, ...], int]
     width: int
@@ -231,7 +232,7 @@ class _Trunks:
 
         def longest(prompt: tuple[int, ...]) -> tuple[int, int, int]:
             n = next((n for n in lengths if n <= len(prompt) and prompt[:n] in self.places), 0)
-            # the last token passes through the model in any case, because its logits are needed
+            # the model always computes the last token, because its logits are needed
             return self.places.get(prompt[:n], 0), self.width - n, min(n, len(prompt) - 1)
 
         return [longest(prompt) for prompt in prompts]
@@ -240,8 +241,8 @@ class _Trunks:
 class _State:
     """A batch between two tokens: its cache, its mask and the logits of the next token, (places, vocabulary).
 
-    A place is a distinct text. Rows with the same prompt and the same tokens so far share a place, and separate when
-    their draws differ. Candidates of one search round mostly agree, so this saves most of the work.
+    A place is a distinct text. Rows with the same prompt and the same tokens so far share a place until their draws
+    differ. Candidates of one search round mostly agree, so this saves most of the work.
     """
 
     def __init__(
@@ -262,10 +263,10 @@ class _State:
         self.logits = torch.cat([self._prefill(part, unique[part], found[part]) for part in parts])
         self._cache.part, self._cache.first = slice(0, len(unique)), 0
         self.trunks = _Trunks(place_of, width, list(self._cache.held))
-        """The prompts of this batch; later tokens leave their part of the cache as it is."""
+        """The prompts of this batch; later tokens do not change their part of the cache."""
 
     def _prefill(self, part: slice, prompts: list[tuple[int, ...]], found: list[tuple[int, int, int]]) -> Tensor:
-        """Fill some places: copy what is known and compute the same number of tokens of each prompt, its last ones."""
+        """Fill some places: copy the known tokens, and compute the same number of last tokens for each prompt."""
         end, longest = self._cache.width, max(map(len, prompts))
         width = max(len(prompt) - known for prompt, (_, _, known) in zip(prompts, found, strict=True))
         for place, (prompt, (source, first, _)) in enumerate(zip(prompts, found, strict=True), part.start):
@@ -360,7 +361,7 @@ def _pick(logits: Tensor, places: list[int], noise: npt.NDArray[np.float64], sam
 
 
 def _nucleus(chances: Tensor, top_p: float, widths: tuple[int, ...] = _NUCLEUS) -> tuple[Tensor, Tensor]:
-    """The chances and ids of the likeliest tokens, descending, each (places, tokens): the nucleus of each place."""
+    """Probabilities and ids of the likeliest tokens, descending, each (places, tokens): the nucleus per place."""
     if not widths or widths[0] >= chances.shape[1]:
         return chances.sort(dim=-1, descending=True, stable=True)
     top, ids = chances.topk(widths[0], dim=-1)

@@ -1,8 +1,8 @@
-"""An append-only journal of answers that survives any kill, so no answer is paid for twice.
+"""An append-only journal of answers. It survives any kill, so no answer is paid for twice.
 
 Each line is a JSON object ``{"sum": …, "key": …, "value": …}``; ``sum`` is the first 16 hexadecimal digits of the
 sha256 of the rest of the line. An entry is written at once, so killing this process loses none. Entries are fsynced in
-batches, so a power failure loses at most the last second. A lock excludes a second writer and ends with its process.
+batches, so a power failure loses at most the last second. A lock keeps out a second writer and ends with its process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SIZE_BITS = 32  # a place is start << 32 | size: one number per key keeps the i
 _USED = 1 << 31  # in the size: this run read or wrote the entry
 _SYNC_ENTRIES = 64
 _SYNC_S = 1.0
-# ASCII escapes keep lone surrogates and line separators of a model's answer inside one line.
+# ASCII escapes keep an answer with lone surrogates or line separators on one line.
 _encode = json.JSONEncoder(allow_nan=False).encode
 
 

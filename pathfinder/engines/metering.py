@@ -1,7 +1,7 @@
 """The budget of a labelling run, its progress line and its counts.
 
-A call is an answer in the journal; a refusal counts, a failed try does not. The tokens of prompts and answers count.
-Answers of earlier runs count as paid, so a budget holds for all runs of one labelling together. Hours are per run.
+A call is an answer in the journal; a refusal counts, but a failed try does not. The tokens of prompts and answers
+count. Answers of earlier runs count as paid, so all runs of one labelling share a budget. Hours count per run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Read = Callable[[str, Any], dict[str, bool]]
 class BudgetSpentError(PathfinderError, RuntimeError):
     """The budget allows no further call; all answers are kept.
 
-    The exit status is ``EX_UNAVAILABLE`` of sysexits.h: only a larger budget helps, a retry does not.
+    The exit status is ``EX_UNAVAILABLE`` of sysexits.h: a retry does not help, only a larger budget does.
     """
 
     exit_status = 69
@@ -35,7 +35,7 @@ class BudgetSpentError(PathfinderError, RuntimeError):
 class Meter:
     """Counts calls when they start and end; an engine asks it before each call.
 
-    In ``limits``, 0 means unlimited. Calls in flight finish when the token limit is reached.
+    In ``limits``, 0 means unlimited. When the token limit is reached, calls in flight still finish.
     """
 
     limits: Budget
@@ -55,7 +55,7 @@ class Meter:
     def wave(self, label: str, total: int) -> Iterator[None]:
         """Show the progress of ``total`` calls during the block.
 
-        Raises ``BudgetSpentError`` at its end if the budget stopped the run.
+        At its end, it raises ``BudgetSpentError`` if the budget stopped the run.
         """
         with Progress(label, total, "call") as self._progress:
             yield

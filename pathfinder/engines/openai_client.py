@@ -37,14 +37,14 @@ _TOO_LONG = ("context length", "context size", "maximum context", "too long")  #
 _TEXTS = ("messages", "prompt", "input")  # the parts of a call that hold the prompt, not a setting
 _MINUS_INFINITY = -9999.0  # as vLLM writes it
 _NEUTRAL = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
-"""Sampling settings that vLLM takes from the model's generation_config.json unless a call or the server's command names
-them (``--generation-config vllm``). Other servers refuse them."""
+"""Neutral sampling settings. Without them, vLLM takes these from the model's generation_config.json, unless its command
+has ``--generation-config vllm``. Other servers refuse them."""
 
 T = TypeVar("T")
 Sink = Callable[[str, T | Failure], None]
 """Receives the key and the result of each call as it arrives."""
 Ask = Callable[[Sequence[Sequence[int]]], Awaitable[list[list[float]]]]
-"""Maps prompts (token ids) to log-probabilities of the next token: of each requested token, then the highest."""
+"""Maps prompts (token ids) to log-probabilities of the next token: first of each requested token, then the highest."""
 _Call = Callable[[openai.AsyncOpenAI], Awaitable[T | Failure]]
 
 
@@ -52,7 +52,7 @@ class ServerClient:
     """Sends calls to one or more equivalent servers, at most ``concurrency`` per server, ``timeout_s`` per call.
 
     A call has a key, which determines its seed. A transient failure lowers the limit of that server, and the call is
-    retried up to ``retries`` times, on any server with free capacity. Raises ``DataError`` for an address that is none.
+    retried up to ``retries`` times, on any server with free capacity. Raises ``DataError`` for an invalid address.
     """
 
     def __init__(self, base_urls: Sequence[str], concurrency: int, timeout_s: float, retries: int, model: str = ""):
@@ -175,7 +175,7 @@ class ServerClient:
         waiting = iter(calls)
 
         async def run_all() -> None:
-            slots = asyncio.Semaphore(self._most)  # a call that waits before its next try keeps its slot
+            slots = asyncio.Semaphore(self._most)  # a call keeps its slot while it waits to retry
 
             async def finish(key: str, call: _Call[T], replica: Replica) -> None:
                 try:
@@ -189,7 +189,7 @@ class ServerClient:
                 while True:
                     await slots.acquire()
                     replica = await self._replicas.acquire()
-                    following = next(waiting, None)  # builds the prompt only now that it can be sent
+                    following = next(waiting, None)  # builds the prompt only when it can be sent
                     if following is None:
                         self._replicas.release(replica, 0.0, None)
                         return
@@ -213,7 +213,7 @@ class ServerClient:
                 succeeded = True
                 return result
             except Exception as error:
-                succeeded = isinstance(error, openai.BadRequestError)  # the prompt is at fault then, not the server
+                succeeded = isinstance(error, openai.BadRequestError)  # the prompt is at fault, not the server
                 raise
             finally:
                 self._replicas.release(replica, began, succeeded)
@@ -231,7 +231,7 @@ class ServerClient:
         return result
 
     async def _retried(self, call: Callable[[int], Awaitable[T]], retries: int, where: str) -> T:
-        """The result of ``call(attempt)``; transient failures are retried, and the client's first one is printed."""
+        """The result of ``call(attempt)``; transient failures are retried, and the client prints its first."""
         attempt = 0
         while True:
             try:
@@ -239,7 +239,7 @@ class ServerClient:
             except openai.BadRequestError:
                 raise
             except (openai.APIError, json.JSONDecodeError, IndexError, TypeError, AttributeError) as error:
-                # The last three: a body of the right type with missing parts, as a dying server sends it.
+                # The last three: a dying server sends a body of the right type with missing parts.
                 status = getattr(error, "status_code", 500)
                 if 400 <= status < 500 and status not in (408, 409, 425, 429):
                     raise DataError(f"{where}: {_said(error)}; check the address, OPENAI_API_KEY and model") from error
@@ -282,7 +282,7 @@ def connect(
 
 
 def _said(error: Exception) -> str:
-    """The message of a server's error, in one line of at most 500 characters, without the key, which it may repeat."""
+    """A server's error message, in one line of at most 500 characters, without the API key that it may repeat."""
     text, key = " ".join(str(error).split()), os.environ.get("OPENAI_API_KEY")
     return (text.replace(key, "(the key)") if key else text)[:_LONGEST_MESSAGE]
 
@@ -298,7 +298,7 @@ def _refusal(error: openai.BadRequestError, where: str) -> Failure:
 
 
 def _wait(attempt: int, error: Exception) -> float:
-    """Seconds to wait: as the server asks, or exponential with full jitter; both are limited."""
+    """Seconds to wait: as many as the server asks for, or exponential with full jitter, up to a limit."""
     asked = error.response.headers.get("retry-after", "") if isinstance(error, openai.APIStatusError) else ""
     if asked.replace(".", "", 1).isdecimal():
         return min(float(asked), _LONGEST_WAIT_S)

@@ -1,8 +1,8 @@
-"""Several equivalent servers: the number of concurrent calls of each, and the choice of one for the next call.
+"""Several equivalent servers: their numbers of concurrent calls, and the choice of a server for the next call.
 
 A replica's limit starts low and grows by one per success until the first failure, then by one per round of calls. A
-failure halves it, once per congestion. A replica whose limit drops three times without a success between is left out
-for a while if another replica works, then tried with a single call.
+failure halves it, once per congestion. A replica whose limit drops three times without a success is left out for a
+while if another replica works, and then tried with a single call.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Replica:
 
     @property
     def free(self) -> int:
-        """The number of further calls that it can get now."""
+        """The number of calls that it can still get now."""
         return max(int(self.limit) - self.in_flight, 0)
 
     def succeeded(self) -> None:

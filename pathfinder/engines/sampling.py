@@ -12,7 +12,7 @@ Turns = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Settings for drawing a completion, and where it ends.
+    """Settings for drawing and ending a completion.
 
     ``temperature`` 0 takes the most probable token. ``include_stop`` keeps the stop string in the text.
     """

@@ -92,7 +92,7 @@ def _flags(name: str, max_model_len: int, settings: Vllm) -> list[str]:
         "--served-model-name": name,
         "--max-model-len": max_model_len,
         "--dtype": settings.dtype,
-        "--generation-config": "vllm",  # the model's own would add top_k and repetition_penalty to every call
+        "--generation-config": "vllm",  # the model's own settings would add top_k and repetition_penalty to every call
         "--tensor-parallel-size": settings.tensor_parallel,
         "--gpu-memory-utilization": settings.gpu_memory_utilization,
         "--max-num-batched-tokens": settings.max_num_batched_tokens,
@@ -130,7 +130,7 @@ def _running(command: Sequence[str], log: Path, environment: dict[str, str]) -> 
 
 
 def _await_health(url: str, process: subprocess.Popen[bytes], log: Path, deadline: float, progress: Progress) -> None:
-    import httpx  # takes a tenth of a second, and most stages start no server
+    import httpx  # the import takes a tenth of a second, and most stages start no server
 
     while (left := deadline - time.monotonic()) > 0:
         if process.poll() is not None:

@@ -1,8 +1,8 @@
 """Work in chunks, over one or several processes, with every finished chunk on disk.
 
-A job opens what it needs, a model for example, and computes chunk after chunk. Only the chunks decide which texts
-share a batch, so any number of processes gives the same bytes, and an interrupted run resumes with any other number.
-With one process the job runs in this one. Each of several workers has GPUs of its own and ends with its parent.
+A job opens its resources, such as a model, and computes chunk after chunk. Only the chunks decide which texts share a
+batch, so any number of processes gives the same bytes, and an interrupted run can resume with a different number. A
+single process is this one. Each of several workers has GPUs of its own and ends with its parent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STATE = Path(".pathfinder")
 _PROJECT = Path(__file__).resolve().parents[2]
 _GRACE_S = 20.0
 OnDone = Callable[[int], None]
-"""Receives how many more items of a chunk are finished."""
+"""Receives the number of newly finished items of a chunk."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ Work = Callable[[Chunk, OnDone], Any]
 
 
 Job = Callable[[], AbstractContextManager[Work]]
-"""Loads what the work needs. It is pickled for other processes, so it belongs to a module, not to a script."""
+"""Loads the resources of the work. Other processes unpickle it, so it belongs to a module, not to a script."""
 
 
 def cut(items: Sequence[Any], size: int) -> list[Chunk]:
@@ -57,9 +57,10 @@ def cut(items: Sequence[Any], size: int) -> list[Chunk]:
 
 
 def chunk_folder(name: str, identity: dict[str, Any], models: Sequence[Path]) -> Path:
-    """The folder for chunks, below ``name``: a digest of all that determines them, this project's code included.
+    """The folder for chunks, below ``name``: a digest of everything that determines them, including this project's
+    code.
 
-    The code is all of ``pathfinder``: a published PRM is evaluated without a stage of dvc.yaml, too.
+    The code is all of ``pathfinder``, because a published PRM can be evaluated without a stage of dvc.yaml.
     """
     code = [_PROJECT / name for name in ("ground", "pathfinder", "infra/locks")]
     content = {
@@ -74,10 +75,10 @@ def chunk_folder(name: str, identity: dict[str, Any], models: Sequence[Path]) ->
 
 
 class Workers:
-    """The processes of a job with ``each`` GPUs: ``processes`` of them, or with 0 as many as GPUs are left for.
+    """The processes of a job: ``processes`` of them, or for 0 as many as have ``each`` GPUs.
 
-    Without a GPU, 0 is one process. They start when the first chunk is missing and end with the block. ``check`` is
-    called before, while this process holds the GPUs of all of them.
+    Without a GPU, 0 is one process. They start when the first chunk is missing and end with the block. Before that,
+    ``check`` is called, while this process holds all their GPUs.
     """
 
     def __init__(self, job: Job, processes: int = 1, each: int = 1, check: Callable[[], None] | None = None) -> None:
@@ -94,9 +95,9 @@ class Workers:
         self._stack.__exit__(*error)
 
     def run(self, chunks: Sequence[Chunk], folder: Path, title: str, unit: str = "problems") -> list[Any]:
-        """The value of every chunk, in their order; missing ones are computed and kept in ``folder``.
+        """The values of all chunks, in order; missing ones are computed and kept in ``folder``.
 
-        Raises ``TransientError`` if a worker is killed, and what the job raises.
+        Raises ``TransientError`` if a worker is killed, and any error of the job.
         """
         missing = [chunk for chunk in chunks if not _path(folder, chunk).exists()]
         total = sum(chunk.items for chunk in chunks)
@@ -129,7 +130,7 @@ class Workers:
         busy: dict[Any, tuple[_Worker, Chunk, _Counted]] = {}
 
         def give(worker: _Worker) -> None:
-            chunk = waiting.pop()  # the last first: jobs put their longest texts there
+            chunk = waiting.pop()  # start with the last: jobs put their longest texts there
             worker.send(chunk)
             busy[worker.connection] = worker, chunk, _Counted(progress)
 
@@ -150,7 +151,7 @@ class Workers:
 
 
 class _Counted:
-    """Counts a chunk's finished items once, whether the job reports them one by one or not at all."""
+    """Counts a chunk's finished items exactly once, even if the job does not report them."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress, self._done = progress, 0
