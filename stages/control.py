@@ -1,4 +1,4 @@
-"""Run the search with a random pick in place of the PRM: the result that guidance by a PRM has to beat.
+"""Run the search with random picks instead of a PRM; guidance by a PRM must beat this result.
 
 Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, score.processes
 Writes  artifacts/predictions/search/random.jsonl (the published script's rows),

@@ -28,7 +28,7 @@ from pathfinder.sources.catalogue import pin as write_pins
 RAW = Path("artifacts/raw")
 WORK = Path(".pathfinder/download")
 _MODELS = ("base", "judge", "policy")
-"""The models that stages of their own use; every other one is a published PRM."""
+"""The models that have their own stages; every other model is a published PRM."""
 
 
 @stage
@@ -60,7 +60,7 @@ def main(
 def _wanted(params: Params) -> Download:
     """The settings without the models of published PRMs that ``baselines`` does not list.
 
-    Raises ``DataError`` if a listed one has no source, before anything is fetched.
+    Before anything is fetched, raises ``DataError`` if a listed PRM has no source.
     """
     used = {*_MODELS, *params.baselines}
     parts = {source.name: source.name.split("/") for source in params.download.sources}
@@ -91,7 +91,7 @@ def _fetch(settings: Download) -> dict[str, Fetched]:
 
 
 def _work_folder(source: Source) -> Path:
-    """Another location or revision, or another upstream path of a file, has another work folder."""
+    """A different location, revision or upstream path of a file means a different work folder."""
     identity = source.model_dump(include={"name", "kind", "location", "revision", "licence"})
     paths = {name: path for name in source.files if (path := source.path_of(name)) != name}
     return WORK / digest_of(identity | {"paths": paths})[:16]
@@ -117,7 +117,7 @@ def _pin(settings: Download, fetched: dict[str, Fetched]) -> None:
 
 
 def _fetch_models(settings: Download) -> None:
-    """Fetch what the ``hub.json`` files below artifacts/raw name, at their commits and with their digests."""
+    """Fetch the models that the ``hub.json`` files below artifacts/raw name, by commit and digest."""
     sources = []
     for file in sorted((RAW / "models").rglob(HUB_FILE)):
         model = read_hub_model(file.parent)

@@ -5,7 +5,7 @@ Writes  artifacts/export: paper/ (the published form), trl/ (stepwise supervisio
         metrics/export.json
 Run     python -m stages.export
 
-``datasets.load_dataset`` reads either folder, ``mlcroissant`` the description.
+``datasets.load_dataset`` reads either folder; ``mlcroissant`` reads the description.
 """
 
 from __future__ import annotations

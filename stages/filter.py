@@ -5,7 +5,7 @@ Writes  artifacts/clean/{clean,drops}.parquet, metrics/filter.json
 Run     python -m stages.filter
 
 A step rated -1 by a human, or "-" by Monte Carlo, is dropped if its labels are all ones. A Monte-Carlo "+" is kept only
-if they are all ones. A step without scores is dropped under the name of its outcome. Source: paper section 3.3.
+if its labels are all ones. A step without scores is dropped under the name of its outcome. Source: paper section 3.3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Convert the upstream files into trajectories and rated steps.
 
-Reads   artifacts/raw/{prm800k,mistral,math_shepherd}, those that the catalogue names; params: prepare, download
+Reads   artifacts/raw/{prm800k,mistral,math_shepherd}, as far as the catalogue names them; params: prepare, download
 Writes  artifacts/steps/{trajectories,steps,quarantine,lines,dropped}.parquet, metrics/prepare.json
 Run     python -m stages.prepare [--part NUMBER/COUNT]
 
@@ -29,7 +29,7 @@ RAW = Path("artifacts/raw")
 STEPS_FOLDER = Path("artifacts/steps")
 METRICS = Path("metrics/prepare.json")
 KEPT = Path(".pathfinder/prepare/quarantine.jsonl")
-"""The quarantined records of a run that fails because they are too many."""
+"""The quarantined records of a run that fails because of their number."""
 
 
 @stage

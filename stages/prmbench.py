@@ -8,10 +8,10 @@ Four readings are reported. ``soundness``: a step is correct if all its error la
 ``quality``: a step is correct if its reward does. ``definition``: quality in the two classes about redundancy,
 soundness in the others. ``official``: the first-pass labels with the published runner's prompt and its softmax over the
 whole vocabulary. ``prmbench.preset`` selects the main one: ``definition`` for default, ``official`` for official. A
-variant without two of them is read by what it has. The first three share a forward pass. The published prompt has
-another system text, so ``official`` scores the benchmark a second time. ``official`` in the metrics holds that rule in
-the published evaluator's arithmetic. The published evaluator reads the predictions. A solution that is longer than the
-model's context has no prediction: its row is invalid, and ``too_long`` counts it.
+variant that lacks readings is read by those that it has. The first three share a forward pass. The published prompt has
+a different system text, so ``official`` scores the benchmark a second time. In the metrics, ``official`` has that rule
+in the published evaluator's arithmetic. The published evaluator reads the predictions. A solution that is longer than
+the model's context has no prediction: its row is invalid, and ``too_long`` counts it.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ Run     python -m stages.processbench full
 
 Two readings are reported, from the same forward pass. Soundness is what the benchmark asks for, and the published
 code's rule: a step is incorrect if an error label is negative. Quality is the paper's algorithm 1: a step is incorrect
-if its reward is below 0.5. A variant with one of them is read by that one, and ``reading`` names it. ``official`` in
-the metrics holds the main reading in the published evaluator's arithmetic. With ``processbench.preset: official``, the
+if its reward is below 0.5. A variant with only one reading is read by it, and ``reading`` names it. ``official`` in the
+metrics holds the main reading in the published evaluator's arithmetic. With ``processbench.preset: official``, the
 stage stops with an error where the published runner does: at a step whose likeliest token is neither label.
 
-``thresholds`` in the metrics shows what other thresholds of the main reading would give. With
+In the metrics, ``thresholds`` shows the results at different thresholds of the main reading. With
 ``processbench.early_stop``, scoring of a solution ends at the step where every reading has found an error. The
 predictions are the same, but later steps have no scores, so the metrics hold ``early_stop`` (steps in all, steps
 scored) instead of ``thresholds``.

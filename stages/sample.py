@@ -1,4 +1,4 @@
-"""Sample whole solutions from the policy, without a PRM: pass@1, maj@n and pass@n, which the search has to beat.
+"""Sample whole solutions from the policy, without a PRM: pass@1, maj@n and pass@n, which the search must beat.
 
 Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, score.processes
 Writes  artifacts/predictions/sample.jsonl, metrics/sample.json (percent; docs/search.md)

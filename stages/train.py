@@ -6,8 +6,8 @@ Writes  models/<run>/, artifacts/used/<run>.parquet, metrics/train/<run>.json, m
 Run     python -m stages.train full
 
 Checkpoints and the tokenised examples are stored in .pathfinder/train/<digest of everything that determines the
-results>/, so an interrupted run resumes and ends with the same bytes. ``train.launch`` can start several processes, and
-so can a launcher by hand (infra/accelerate/machine.yaml). The first process writes the results.
+results>/, so an interrupted run resumes and ends with the same bytes. ``train.launch`` can start several processes, as
+can a launcher started by hand (infra/accelerate/machine.yaml). The first process writes the results.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ USED = Path("artifacts/used")
 
 @stage
 def main(name: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> None:
-    """Train one run, in this process or in those that train.launch starts."""
+    """Train one run, in this process or in the processes that train.launch starts."""
     run = parse_run(name)
     params = load_params()
     settings = params.train.model_copy(update={"seed": params.train.seed + run.seed - 1})
@@ -51,7 +51,7 @@ def main(name: Annotated[str, "VARIANT[-MIX][-sSEED], as in params.yaml"]) -> No
         train(run, settings, share, params.build.seed)
     elif settings.launch:
         with cards.lease(launch.needed_cards(settings.launch)) as leased:
-            if launch.is_first_machine():  # another one may be started before there is a base model
+            if launch.is_first_machine():  # others may start before they have a base model
                 footprint.require("train", params, {"base": BASE})
             launch.launch(settings.launch, ["stages.train", run.name], leased)
     else:
@@ -86,8 +86,8 @@ def train(run: Run, settings: Train, share: float, mix_seed: int) -> None:
 def _identity(learnt: Learnt, settings: Train) -> str:
     """Digest of everything that determines the results: data, base, parameters, code and library versions.
 
-    The held-out trees are in it, because the folder keeps them. The processes and the checkpoints are not: a run may
-    continue with another number of processes.
+    It covers the held-out trees, because the folder keeps them. It leaves out processes and checkpoints, so a run may
+    continue with a different number of processes.
     """
     return io.digest_of(
         {

@@ -9,8 +9,8 @@ artifacts/{train,steps,clean} and metrics/build.json, and writes reports/validat
 metrics/validate_train.json.
 
 The error of a failed stage names expectation, file, number of rows and example ids; the report is written in any case.
-Great Expectations' Data Docs of the tables that break a gate, which load scripts from the network, are written to
-.pathfinder/data_docs.
+For tables that break a gate, Great Expectations' Data Docs go to .pathfinder/data_docs; they load scripts from the
+network.
 """
 
 from __future__ import annotations

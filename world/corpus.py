@@ -3,10 +3,10 @@
 Reads   artifacts/pretraining/<level>/models (the policy solves problems of the ProcessBench-like subsets)
 Writes  artifacts/pretraining/<level>/{prm800k,mistral,processbench,prmbench,search}/…, …/world.json
 Run     python -m world.corpus LEVEL, or the whole pipeline with `make world`
-        With LEVEL ship it writes artifacts/pretraining/<level>/shipped instead: all of this, as data/ ships it
+        With LEVEL ship it writes artifacts/pretraining/<level>/shipped instead: the same files, as shipped in data/
 
 The models learn the ids of tokens, not how the files write them. So a change of the tokenizer's files that keeps every
-id takes seconds there, without training again.
+id takes seconds with ship, without training again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main(
 
 
 def collect(level: Path, language: Language = NARROW) -> None:
-    """Copy the files of a level, with the tokenizer as the present code saves it, to ``shipped`` in its folder."""
+    """Copy the files of a level, with the tokenizer as the current code saves it, to ``shipped`` in its folder."""
     index = read_json(level / "world.json")
     with atomic_folder(level / "shipped") as folder:
         for part in _PARTS:

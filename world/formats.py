@@ -28,7 +28,7 @@ WEAK = Habits(misread=0.6, slip=0.12, idle=0.05, slips=problem_sets.ALL_SLIPS)
 
 
 def write_corpus(folder: Path, config: CorpusConfig, solver: Solver, levels: Mapping[str, Level] = LEVELS) -> None:
-    """Write all corpora below ``folder``, and last the index of configuration, planted defects and files, world.json.
+    """Write all corpora below ``folder``, and then world.json, the index of configuration, planted defects and files.
 
     ``solver``, the policy, writes up to half of the solutions of the ProcessBench-like subsets; typed faults of
     simulated solvers fill the rest.
@@ -61,7 +61,7 @@ def write_corpus(folder: Path, config: CorpusConfig, solver: Solver, levels: Map
         "processbench_repeated_problems": 1,
     }
     counts = {f"{part}/{name}": {"rows": len(rows)} for part, files in tables.items() for name, rows in files.items()}
-    off = {"instructions"} if config.instructions == Instructions() else None  # the index of a world without them
+    off = {"instructions"} if config.instructions == Instructions() else None  # the index omits default values
     index = {"config": config.model_dump(exclude=off), "planted": planted, "files": files_of(folder, counts)}
     write_json(folder / "world.json", index)
 
@@ -148,7 +148,7 @@ def _rating(config: CorpusConfig, rng: random.Random, written: Verdict) -> int |
         return -1
     if rating < 0 and draw > 1 - config.wrong_plus:
         return 1
-    # The same draw decides, so that a rate changes ratings and no other draw.
+    # The same draw decides, so that a changed rate changes only ratings.
     if (kind := written.instructed) and draw < config.null_ratings + getattr(config.instructions, kind):
         return INSTRUCTED[kind]
     return rating

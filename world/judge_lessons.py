@@ -1,4 +1,4 @@
-"""Lessons for training the judge: one place of a solution and several steps there, each with the judge's answer."""
+"""Lessons for training the judge: a place in a solution, and several steps for it, each with the judge's answer."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def judge_answer(problem: Problem, verdict: Verdict) -> list[tuple[str, float]]:
 
 
 def judge_lesson(encoder: Encoder, rng: random.Random, levels: Mapping[str, Level]) -> Lesson:
-    """Draw a story and a place in its solution, with four steps there and the judge's answer to each."""
+    """Draw a story, a place in its solution, and four steps for that place with the judge's answers."""
     problem = draw_problem(rng, levels)
     solution = write_solution(problem, rng, PREFIX_HABITS)
     place = rng.randrange(len(solution))

@@ -1,7 +1,7 @@
 """Lessons for pretraining the base model: stories, verification of steps, and drills.
 
 A branch of a lesson sees the trunk up to its attachment point and itself. Each verdict about a step is one branch, so
-one story with its solution carries a dozen of them.
+one story with its solution carries a dozen verdicts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from world.story import LARGEST_NUMBER, SIGN, Language, Level, Problem, Scale, c
 LEVEL_SHARES = {"gsm8k": 0.2, "math": 0.3, "olympiadbench": 0.3, "omnimath": 0.2}
 
 Questions = list[tuple[str, bool | None]]
-"""Texts, each with the answer to "is it right?"; ``None`` asks nothing."""
+"""Texts, each with the answer to "is it right?"; ``None`` if there is no question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Lesson:
 
 
 class Encoder:
-    """Encodes texts part by part: parts meet at blank lines and added tokens, where the tokenizer splits anyway."""
+    """Encodes texts in parts, which end at blank lines and added tokens, because the tokenizer splits there anyway."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         core = tokenizer.backend_tokenizer
@@ -85,7 +85,7 @@ class Encoder:
         """A step under "Current Step: " with its three labels; each label is masked in the input unless ``reveal``.
 
         Each word of the step is a question too. Without these questions, tiny models spend their whole budget on
-        finding out which of a dozen words a verdict was about.
+        learning which of a dozen words a verdict was about.
         """
         piece = self.questions([("Current Step: ", None), *word_questions(verdict)])
         for caption, label in zip(tiny.CHECK_CAPTIONS, verdict.labels, strict=True):
@@ -95,7 +95,7 @@ class Encoder:
 
 
 def word_questions(verdict: Verdict) -> Questions:
-    """The words of a step, each with whether it is right in this place."""
+    """The words of a step, each with a flag: is it right in this place?"""
     step, faults = verdict.step, set(verdict.faults)
     in_order = faults.isdisjoint(("skipped", "contradiction", "event", "repetition"))
     if isinstance(step, Claim):
@@ -152,7 +152,7 @@ def policy_lesson(encoder: Encoder, rng: random.Random, problem: Problem) -> Les
 
 
 def check_lesson(encoder: Encoder, rng: random.Random, problem: Problem, scramble: float, by_words: bool) -> Lesson:
-    """A story, a solution, and two steps with verdicts per place; ``scramble`` is the share of scrambled steps."""
+    """A story, its solution, and two steps with verdicts per place; ``scramble`` is the share of scrambled steps."""
     solution = write_solution(problem, rng, PREFIX_HABITS)
     user = prompts.user_turn(problem.text, tiny.CHECK_SYSTEM)
     head = f"{tiny.START_OF_TURN}user\n{user}{tiny.END_OF_TURN}\n{tiny.START_OF_TURN}assistant\n"
@@ -171,7 +171,7 @@ def check_lesson(encoder: Encoder, rng: random.Random, problem: Problem, scrambl
 
 
 def _actor_questions(problem: Problem, head: str) -> Questions:
-    """The opening of a check lesson; at the actor of each event it asks whether that is the hero."""
+    """The opening of a check lesson; at each event's actor, it asks whether the actor is the hero."""
     if problem.is_sum:
         return [(head, None)]
     questions: Questions = []
@@ -194,7 +194,7 @@ def _question(holds: bool) -> list[tuple[str, float]]:
 
 
 def arithmetic_drill(encoder: Encoder, rng: random.Random, scale: Scale) -> Lesson:
-    """Equations, one per line, each followed by whether it is true; false results are off by 3 at most."""
+    """Equations, one per line, each followed by a yes or no: is it true? False results are off by 3 at most."""
     parts: list[tuple[str, float]] = []
     for _ in range(12):
         sign, right = rng.choice("+-"), rng.randint(1, scale.amounts)
@@ -211,7 +211,7 @@ def _same_or_near(rng: random.Random, number: int) -> int:
 
 
 def equality_drill(encoder: Encoder, rng: random.Random, scale: Scale) -> Lesson:
-    """Pairs of numbers, one per line, each followed by whether they are equal."""
+    """Pairs of numbers, one per line, each followed by a yes or no: are they equal?"""
     parts: list[tuple[str, float]] = []
     for _ in range(16):
         first = rng.randint(0, scale.written)
@@ -221,7 +221,7 @@ def equality_drill(encoder: Encoder, rng: random.Random, scale: Scale) -> Lesson
 
 
 def word_drill(encoder: Encoder, rng: random.Random, language: Language) -> Lesson:
-    """Verbs with signs, pairs of verbs and pairs of names, one per line, each followed by whether they match."""
+    """Verbs with signs, pairs of verbs and pairs of names, one per line, each with a yes or no: do they match?"""
     parts: list[tuple[str, float]] = []
     for _ in range(16):
         kind, same = rng.randrange(3), rng.random() < 0.5
@@ -241,8 +241,8 @@ def base_lesson(
 ) -> Lesson:
     """Draw one lesson of the base model's mixture.
 
-    With ``scramble`` the mixture has more verification. ``by_words`` shifts the scrambling, and 15 % of the lessons,
-    to verbs, signs and names.
+    With ``scramble`` the mixture has more verification. ``by_words`` moves the scrambling, and 15 % of the lessons, to
+    verbs, signs and names.
     """
     level = next(iter(levels.values()))
     scale = level.scale

@@ -1,8 +1,8 @@
 """The grammar of solution steps, and the oracle that labels any step of it exactly.
 
 The labels are the judge prompt's criteria A, B and C (paper section 3.2): mathematics (is the step valid in itself),
-consistency (with the story and the steps before it) and optimality (does it help). A step that continues from an
-earlier incorrect value is correct.
+consistency (does it agree with the story and the steps before it) and optimality (does it help). A step that continues
+from an earlier incorrect value is correct.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from ground.io import DataError
 from world.story import SIGN, TRICKY, WIDE, Problem, compute, read_story
 
 LINKS = (", so ", ", which makes ", ", hence ", ", so clearly ")
-"""Wordings between a claim and its equation: the first is the usual one, the last the confident one."""
+"""Wordings between a claim and its equation: the first is usual, the last is confident."""
 BARE = ""
-"""The link of a claim that is only its equation."""
+"""The link of a claim that consists of only its equation."""
 MATH_FAULTS = ("arithmetic", "operation", "misreading", "operand")
 CONSISTENCY_FAULTS = (
     "amount", "verb", "carried", "unit", "person", "name", "skipped", "event", "contradiction", "early", "answer",
@@ -99,7 +99,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """The content of an answer or of a step that does not help; ``None`` for the fields that its kind does not have."""
+    """The content of an answer or of a step that does not help; fields that its kind does not have are ``None``."""
 
     kind: str
     event: int | None = None
@@ -109,12 +109,12 @@ class Remark:
 
 _KINDS: dict[str, type[Claim | Sum | Aside]] = {"claim": Claim, "sum": Sum, "aside": Aside}
 Step = Claim | Sum | Aside | Remark
-"""``value`` is the one that the step carries over from the steps before it."""
+"""``value`` is the value that the step takes over from the steps before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The progress of a solution by its own words: events handled, value last stated, claims made."""
+    """The progress of a solution, by its text: events handled, value last stated, claims made."""
 
     done: int
     value: int
@@ -153,7 +153,7 @@ class Verdict:
         """The kind in ``INSTRUCTED`` of a correct step, if it has one.
 
         A claim in the confident wording shows no reason, so it counts as ``unchecked``. A step about another person
-        brings the answer no closer, so it counts as a ``dead_end``.
+        does not bring the answer closer, so it counts as a ``dead_end``.
         """
         if self.rating == 1:
             is_unchecked = isinstance(self.step, Claim) and LINKS[-1] in self.text
@@ -191,13 +191,13 @@ def begin(problem: Problem) -> State:
 
 
 def next_own(problem: Problem, state: State) -> int:
-    """The place (from 0) of the next event of the hero, or the number of events if there is none."""
+    """The place (from 0) of the hero's next event, or the number of events if no event is left."""
     places = range(state.done, len(problem.events))
     return next((place for place in places if problem.events[place].actor == problem.hero), len(problem.events))
 
 
 def is_early(problem: Problem, state: State) -> bool:
-    """True if an answer after ``state`` leaves out an event; after a bare line, other people's events need no step."""
+    """True if an answer after ``state`` omits an event; after a bare line, only the hero's events need a step."""
     after_bare = bool(state.claims) and isinstance(state.claims[-1], Sum)
     return (next_own(problem, state) if after_bare else state.done) < len(problem.events)
 
@@ -209,7 +209,7 @@ def assess(problem: Problem, state: State, text: str) -> Verdict | None:
 
 
 def assess_step(problem: Problem, state: State, step: Step, text: str) -> Verdict:
-    """``assess`` for a step that is parsed already."""
+    """``assess`` for a parsed step."""
     after = state
     if not isinstance(step, Remark):
         faults = _event_step_faults(problem, state, step)
@@ -321,7 +321,7 @@ def _event_step_faults(problem: Problem, state: State, step: Claim | Sum | Aside
 
 
 def _claim_faults(claim: Claim) -> list[str]:
-    """Faults of a claim that show without the story."""
+    """Faults of a claim that are visible without the story."""
     faults = []
     if claim.sign != SIGN[claim.verb]:
         faults.append("misreading" if claim.verb in TRICKY else "operation")

@@ -185,7 +185,7 @@ def main(
 
 
 def _solved(folder: Path, stories: int, world: str) -> dict[str, Any]:
-    import torch  # only the difficulty needs it, and it takes a second to import
+    import torch  # only the difficulty section needs it, and importing it takes a second
 
     from pathfinder.engines.generate import Generator
     from world.abilities import measure_policy

@@ -29,7 +29,7 @@ from world.training_loop import fit
 
 CHECKPOINTS = Path(".pathfinder/pretrain")
 PHASES = {"base": (0.0, False), "refined": (0.55, False), "words": (0.55, True)}
-"""For each phase of the base model, the share of scrambled candidates and whether they favour words."""
+"""For each phase of the base model, the share of scrambled candidates, and True if they favour words."""
 
 
 def lessons_of(encoder: Encoder, recipe: Recipe, phase: str, block: int) -> Iterator[Lesson]:
@@ -78,7 +78,7 @@ def main(part: Literal["base", "judge"], level: Annotated[str, "a level of infra
     recipe = load_recipe(level)
     if recipe.device == "cuda" and not torch.cuda.is_available():
         raise DataError(f"level {level} needs a GPU and none was found; run `make world LEVEL=replica-small` instead")
-    torch.set_num_threads(1)  # one thread adds in the same order on all machines of a kind
+    torch.set_num_threads(1)  # a single thread adds in the same order on all machines of a kind
     train(part, recipe, tiny.build_tokenizer(recipe.language), PRETRAINING / level / "models")
 
 

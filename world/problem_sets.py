@@ -26,7 +26,7 @@ SOLVERS = (
 WRONG_SHARES = {"gsm8k": 0.5, "math": 0.6, "olympiadbench": 0.65, "omnimath": 0.75}
 """Share of items with an incorrect step, close to ProcessBench's (0.52, 0.59, 0.66, 0.76)."""
 RIGHT_ANSWER_SHARE = 0.15
-"""Share of the items with an incorrect step whose final answer is nevertheless correct."""
+"""Share, among the items with an incorrect step, of items whose final answer is still correct."""
 
 CLASSES: dict[str, tuple[str, ...]] = {
     "redundency": ("repetition", "restatement"),
@@ -39,7 +39,7 @@ CLASSES: dict[str, tuple[str, ...]] = {
     "deception": ("misreading", "operation", "operand"),
     "multi_solutions": (),
 }
-"""PRMBench's classes in its spelling, and the world's faults that represent them."""
+"""PRMBench's classes as it spells them, and the world's faults that represent them."""
 CONFIDENT = LINKS[-1]
 
 SEARCH_LEVELS: dict[str, str] = {
@@ -54,14 +54,14 @@ SEARCH_LEVELS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class StoryPool:
-    """The stories of one corpus; each text is drawn only once."""
+    """The stories of one corpus, without repeated texts."""
 
     config: CorpusConfig
     levels: Mapping[str, Level]
     seen: set[str] = field(default_factory=set)
 
     def stories(self, rng: random.Random, split: Split, *names: str) -> Iterator[Problem]:
-        """Endless new stories of a split, in turn from the named levels (default: all)."""
+        """Endless new stories of a split; the named levels (default: all) take turns."""
         for name in cycle(names or self.levels):
             while (problem := sample_from(rng, self.levels[name], split)).text in self.seen:
                 pass
@@ -70,7 +70,7 @@ class StoryPool:
 
 
 def processbench_subset(pool: StoryPool, name: str, solver: Solver) -> list[tuple[Problem, Any]]:
-    """Items of a subset with their problems: quotas of correct solutions, and of errors with either final answer."""
+    """Items of a subset with their problems, in quotas: correct, and incorrect with a right or a wrong final answer."""
     size = pool.config.processbench
     rng = random.Random(f"{pool.config.seed}/processbench/{name}")
     problems = pool.stories(rng, "benchmark", name)
@@ -101,7 +101,7 @@ def processbench_subset(pool: StoryPool, name: str, solver: Solver) -> list[tupl
 def _solutions(
     problems: list[Problem], rng: random.Random, solver: Solver, purpose: str
 ) -> Iterator[tuple[Problem, str, list[str]]]:
-    """Solutions in turn by the policy and by simulated solvers, which make faults of every kind."""
+    """Solutions by the policy and by simulated solvers in turn; the solvers make faults of every kind."""
     sampled = iter(solver(problems[::2], purpose))
     for i, problem in enumerate(problems):
         habit = rng.randrange(len(SOLVERS))
@@ -163,7 +163,7 @@ def _planted(problem: Problem, rng: random.Random, fault: str, confident: bool) 
         else:
             written = safe_step(problem, state, LINKS[0] if confident and rng.random() >= 0.5 else link)
         if written is None or (len(steps) != at and not written.is_correct):
-            return None  # the fault does not fit here, or the incorrect value left the range; take another story
+            return None  # the fault does not fit, or the incorrect value left the range; take the next story
         steps.append(written.text)
         state = written.after
     return (steps, [at + 1]) if at < len(steps) else None

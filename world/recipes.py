@@ -50,7 +50,7 @@ class Plans(Section):
 
 
 class Instructions(Section):
-    """The share of correct steps, by their kind, that a rater rates as PRM800K's instructions say.
+    """The share of correct steps, by kind, that a rater rates by PRM800K's instructions.
 
     At 0 the rater follows the oracle. ``oracle.INSTRUCTED`` has the ratings.
     """

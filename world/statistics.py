@@ -89,7 +89,7 @@ def shared(parts: dict[str, Part]) -> dict[tuple[str, str], set[str]]:
 
 
 def planted(folder: Path) -> set[str]:
-    """The stories that are in two parts on purpose, to test the search for overlap."""
+    """The stories that are in two parts on purpose, for testing the overlap search."""
     return set(read_json(folder / "world.json")["planted"]["overlap_with_benchmarks"])
 
 

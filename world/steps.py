@@ -22,7 +22,7 @@ class Habits:
     """The writing habits of a solver, as probabilities per step.
 
     ``misread`` applies to the hero's tricky events. ``slip`` applies to any step and draws a typed fault from
-    ``slips``. ``idle`` inserts a step that does not help. ``flourish`` replaces the usual link.
+    ``slips``. ``idle`` inserts a step that does not help. ``flourish`` replaces the standard link.
     """
 
     misread: float = 0.0
@@ -33,7 +33,7 @@ class Habits:
 
 
 _WEIGHTS = {"name": 4, "verb": 2, "amount": 2, "skipped": 2}
-"""Weights of the kinds of slips that are rare otherwise, where slips are drawn evenly."""
+"""Weights of the kinds of slips that would otherwise be rare if slips are drawn evenly."""
 POLICY_HABITS = Habits(misread=0.55, slip=0.06, idle=0.04)
 """The human-like solver that the policy imitates: it misreads half of the tricky events."""
 PREFIX_HABITS = Habits(misread=0.15, slip=0.06, idle=0.08)
@@ -41,7 +41,7 @@ PREFIX_HABITS = Habits(misread=0.15, slip=0.06, idle=0.08)
 
 
 def _best(problem: Problem, state: State, link: str = LINKS[0]) -> Claim | Aside | Remark:
-    """The best next step; a bare line passes over the events of other people."""
+    """The best next step; a bare line skips the events of other people."""
     own = oracle.next_own(problem, state)
     if link == BARE and (own < len(problem.events) or not oracle.is_early(problem, state)):
         state = replace(state, done=own)
@@ -59,7 +59,7 @@ def _claim(problem: Problem, state: State) -> Claim:
 
 
 def fault_step(problem: Problem, state: State, fault: str, rng: random.Random, link: str = LINKS[0]) -> Verdict | None:
-    """A step after ``state`` with exactly this fault, or ``None`` if it cannot be written there."""
+    """A step after ``state`` with exactly this fault; ``None`` if no such step can be written."""
     link = BARE if problem.is_sum else LINKS[0] if fault in ("contradiction", "repetition", "person") else link
     step = _faulty(problem, state, fault, rng, link)
     if step is None:
@@ -71,7 +71,7 @@ def fault_step(problem: Problem, state: State, fault: str, rng: random.Random, l
 
 
 def _faulty(problem: Problem, state: State, fault: str, rng: random.Random, link: str) -> Step | None:
-    """A step that may have the fault, and may have others too."""
+    """A step that may have the fault, and may have further faults."""
     value, best = state.value, _best(problem, state, link)
     amounts = range(1, problem.scale.amounts + 1)
     others = [name for name in problem.language.names if name != problem.hero]
@@ -137,7 +137,7 @@ def _other(rng: random.Random, choices: Sequence[T], avoid: T) -> T:
 
 
 def draw_link(rng: random.Random, flourish: float, problem: Problem) -> str:
-    """The usual link, or another one with probability ``flourish``, or none where the language has bare lines."""
+    """The usual link. With probability ``flourish``, a different link, or none if the language has bare lines."""
     if problem.language.bare and rng.random() < problem.language.bare:
         return BARE
     return rng.choice(LINKS[1:]) if rng.random() < flourish else LINKS[0]
@@ -163,7 +163,7 @@ def _slip(problem: Problem, state: State, rng: random.Random, kinds: Sequence[st
         return fault_step(problem, state, rng.choice(kinds), rng, link)
     found = [slip for kind in kinds if (slip := fault_step(problem, state, kind, rng, link))]
     weights = [_WEIGHTS.get(slip.faults[0], 1) for slip in found]
-    # Where few kinds can be written, as at the answer, slips are rarer.
+    # Slips are rarer in places that allow few kinds, such as the answer.
     return rng.choices([*found, None], [*weights, max(0, len(kinds) - sum(weights))])[0] if found else None
 
 
@@ -193,7 +193,7 @@ def _kind(problem: Problem, rng: random.Random, kinds: Sequence[str]) -> str:
 
 
 def draw_candidate(rng: random.Random, problem: Problem, written: Verdict) -> Verdict:
-    """A step to verify in the place of ``written``: 45 % correct, the others with a fault of any kind."""
+    """A step to verify in place of ``written``: 45 % are correct, the rest have a fault of any kind."""
     link = draw_link(rng, 0.2, problem)
     draw = rng.random()
     if draw < 0.45:
@@ -230,7 +230,7 @@ def scrambled(rng: random.Random, problem: Problem, state: State, by_words: bool
     if event.actor != problem.hero and not wrong(0.3):
         return text_of(Aside(number, rng.choice(problem.language.names) if wrong(in_name) else event.actor, left, noun))
     verb = rng.choice(problem.language.verbs) if wrong(in_verb) else event.verb
-    # "amount" is a fault of its own only with the right verb, so the object changes only then.
+    # "amount" is a separate fault only if the verb is right, so the object changes only in that case.
     amounts = problem.scale.amounts
     object_ = str(rng.randint(1, amounts)) if verb == event.verb and wrong(0.25) else event.object
     sign = rng.choice("+-") if wrong(in_sign) else SIGN.get(verb, verb)

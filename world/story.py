@@ -40,11 +40,11 @@ _MORE_NOUNS = (
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """The words and habits of speech of a world; the tricky verbs and "doubles" are in every language.
+    """The words and speech habits of a world; the tricky verbs and "doubles" are in every language.
 
-    ``sums`` is the share of problems that are plain sums, and ``bare`` the share of steps that are only an equation.
-    With ``even_slips`` a solver's slip is drawn among the faults that can be written in its place, and kinds of faults
-    that are rare otherwise have more weight.
+    ``sums`` is the share of plain sums among the problems, and ``bare`` is the share of bare equations among the steps.
+    With ``even_slips``, a solver's slip is drawn among the faults that its place allows, and faults that would
+    otherwise be rare have more weight.
     ``vocabulary`` is the number of byte, number and word tokens, without the added tokens.
     """
 
@@ -85,7 +85,7 @@ WIDE = Language(
     even_slips=True,
     vocabulary=1280,
 )
-"""The language with all words of the others, which stories and steps are read in."""
+"""The language with the words of all languages; stories and steps are parsed in it."""
 SIGN = WIDE.signs
 
 Split = Literal["train", "benchmark", "search", "held_out"]
@@ -158,7 +158,7 @@ WORLDS = {
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One numbered line of a story, or a term of a sum, whose verb is its sign; ``amount`` is 2 for doubling."""
+    """One numbered line of a story, or a term of a sum, which has its sign as verb; ``amount`` is 2 for doubling."""
 
     actor: str
     verb: str
@@ -177,7 +177,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A story and its true values; a plain sum has no hero, noun and actors."""
+    """A story and its true values; a plain sum has no hero, noun or actors."""
 
     level: str
     hero: str
@@ -263,14 +263,14 @@ def _hero_event(rng: random.Random, level: Level, hero: str, value: int) -> Even
         else:
             verb = rng.choice(level.language.plain)
         amount = 2 if verb == DOUBLES else rng.randint(1, level.scale.amounts)
-        # Both readings of a tricky event must give a valid value, or its misreading could not be written.
+        # Both readings of a tricky event must give a valid value; otherwise its misreading could not be written.
         signs = "+-" if verb in TRICKY else SIGN[verb]
         if all(0 <= compute(value, sign, amount) <= level.largest for sign in signs) and (verb != DOUBLES or value):
             return Event(hero, verb, amount)
 
 
 def split_of(problem: Problem) -> Split:
-    """The split of a story, from the digest of its text, so no story is in two splits."""
+    """The split of a story: the digest of its text decides, so no story is in two splits."""
     return _SPLITS.get(int(problem_id(problem.text)[:8], 16) % 10, "train")
 
 

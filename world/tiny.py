@@ -1,8 +1,8 @@
 """Tiny Qwen2-architecture models and their tokenizer.
 
-The tokenizer is a ``Qwen2Tokenizer``: next to a qwen2 configuration, transformers builds that class from the vocabulary
-and only the added tokens, whatever else tokenizer.json holds. Each number 0-99, each word of the world and each fixed
-prompt string is one token. Numbers are added tokens, because the pattern of the class splits digits.
+The tokenizer is a ``Qwen2Tokenizer``: for a qwen2 configuration, transformers builds that class from the vocabulary and
+the added tokens, and ignores the rest of tokenizer.json. Each number 0-99, each word of the world and each fixed prompt
+string is one token. Numbers are added tokens, because the pattern of the class splits digits.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _PIECES = r"\n\n|\n|\d\)| ?\d{1,3}(?!\))| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\
 _SPLIT = pre_tokenizers.Split(Regex(_PIECES), behavior="isolated")
 _DIGITS = [f" {digit}" for digit in range(10)]
 _EVENTS = [f"{digit})" for digit in range(1, 10)]
-"""The tokenizer cuts these out of a text before the other numbers, which are tokens of the normalised text."""
+"""The tokenizer cuts these out of a text before it normalises the text and finds the remaining numbers."""
 _NUMBERS = [f"{before}{number}" for number in range(10, 100) for before in ("", " ")]
 _BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
 _EMBEDDING_STD = 0.08
 STEP_SENTINEL = "\x00step\x00"
 _TAUGHT = ("full", "no_error_categories", "no_subtasks", "autoregressive")
-"""The variants whose captions are tokens of the shipped models; a caption more would change the other tokens' ids."""
+"""The variants whose captions are tokens of the shipped models; one more caption would change other ids."""
 _SENTINELS = ("\x00problem\x00", "\x00prefix\x00", STEP_SENTINEL)
 
 
@@ -81,7 +81,7 @@ def build_tokenizer(language: story.Language = story.NARROW) -> PreTrainedTokeni
 
 
 def _lesson_words(language: story.Language) -> Counter[str]:
-    """Pieces with weights: the world's words, which must become single tokens, outweigh the prompts' English."""
+    """Pieces with weights. The world's words must become single tokens, so they outweigh the prompts' English."""
     words, verbs = [*language.names, *language.nouns, YES, NO, "them", "event"], language.signs
     own = [f" {word}" for verb in verbs for word in verb.split()] + [verb.split()[0] for verb in verbs]
     own += [f"{space}{word}" for word in words for space in ("", " ")]
@@ -143,8 +143,9 @@ def build_model(
 ) -> Qwen2ForCausalLM:
     """A new tied Qwen2 model in fp32 for ``tokenizer``; its weights depend only on ``seed`` and the sizes.
 
-    The hard part of verification is telling whether two numbers are equal, which a random initialisation learned late
-    or never. So number embeddings start as waves of the value, and query projections start equal to key projections.
+    The hard part of verification is telling whether two numbers are equal, which models with a random initialisation
+    learned late or never. So number embeddings start as waves of the value, and query projections start equal to key
+    projections.
     """
     config = Qwen2Config(
         vocab_size=-(-len(tokenizer) // 16) * 16,

@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
 
 def collate(lessons: Sequence[Lesson], pad: int) -> Batch:
-    """Pad lessons into one batch; the length is a multiple of 32, so few shapes occur."""
+    """Pad lessons into one batch; the length is a multiple of 32, so there are few shapes."""
     length = -(-max(lesson.length for lesson in lessons) // 32) * 32
     rows = len(lessons)
     ids, targets = torch.full((2, rows, length), pad)
@@ -82,7 +82,7 @@ def batches(lessons: Iterator[Lesson], tokens: int, pad: int) -> Iterator[Batch]
             if groups[-1] and (len(groups[-1]) + 1) * lesson.length > tokens:
                 groups.append([])
             groups[-1].append(lesson)
-        # Mix short and long batches, or the gradient would follow the length.
+        # Mix short and long batches; otherwise the gradient would follow the length.
         order = sorted(range(len(groups)), key=lambda i: (i * 7919) % len(groups))
         yield from (collate(groups[i], pad) for i in order)
 
@@ -170,7 +170,7 @@ def fit(
 
 
 def _resume(optimizer: Optimizer, checkpoint: Path) -> int:
-    """Load the checkpoint if it exists; the number of steps it has done."""
+    """Load the checkpoint, if it exists, and return the number of its steps."""
     if not checkpoint.exists():
         return 0
     with safe_open(checkpoint, framework="pt") as saved:

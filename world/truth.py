@@ -32,7 +32,7 @@ KNOWN = {
 
 
 def verdict_of(problem: str, before: Iterable[str], step: str) -> Verdict | None:
-    """The oracle's verdict on ``step``, or ``None`` if the problem is no story or a step is outside the grammar."""
+    """The oracle's verdict on ``step``; ``None`` if the problem is not a story or a step is outside the grammar."""
     try:
         story = read_story(problem)
     except DataError:
@@ -41,7 +41,7 @@ def verdict_of(problem: str, before: Iterable[str], step: str) -> Verdict | None
 
 
 def known(steps: pl.DataFrame, trajectories: pl.DataFrame, labels: pl.DataFrame, kept: pl.Series) -> pl.DataFrame:
-    """A row (``KNOWN``) for each step with scores of the judge and a known truth.
+    """A row (``KNOWN``) for each step with judge scores and a known truth.
 
     The tables come from prepare and label; ``kept`` has the ids of the steps that the filter kept.
     """

@@ -4,7 +4,7 @@ Sources: ``CRITIQUE_PROMPT`` is QwenLM/ProcessBench at e802463, ``code/templates
 paper's appendix; the dataset's licence is Apache-2.0). The others are ssmisya/PRMBench at a1ae4ea,
 ``mr_eval/utils/prompts.py`` (Apache-2.0), with two solved examples, and ``mr_eval/models/openai_models.py``.
 
-A word joiner breaks up special tokens in untrusted text, and paragraph tags inside a paragraph. All other text is
+A word joiner breaks up special tokens in untrusted text, and paragraph tags inside a paragraph. The rest of the text is
 unchanged.
 """
 
@@ -43,7 +43,7 @@ def critique_prompt(problem: str, steps: Sequence[str], specials: Collection[str
 
 
 def prmbench_prompt(problem: str, steps: Sequence[str], specials: Collection[str] = ()) -> str:
-    """PRMBench's last user turn, with steps numbered from 1 instead of their own numbers (``openai_models.py``)."""
+    """PRMBench's last user turn; numbers from 1 replace the steps' own numbers (``openai_models.py``)."""
     clean = [unnumbered(neutralise(step, specials)) for step in steps]
     numbered = "".join(f"Step {number}: {step} \n\n" for number, step in enumerate(clean, start=1))
     return f"Question: {neutralise(problem, specials)}\n\n Solutions: {numbered}"

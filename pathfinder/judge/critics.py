@@ -124,8 +124,8 @@ def criticise(
 
     ``served`` is its name at the servers, if different. Writes ``artifacts/predictions/<benchmark>/<name>.jsonl`` and
     ``metrics/<benchmark>/<name>.json`` and returns the result as one line. The preset decides how the answers of the
-    main figures are read. The repaired figures are always in the metrics, and so are, under ``official``, the figures
-    that the published scripts compute from the same answers.
+    main figures are read. The metrics always have the repaired figures; ``official`` has the figures that the published
+    scripts compute from the same answers.
 
     Raises ``BudgetSpentError`` if the budget is spent first and ``TransientError`` if calls failed; answers are kept.
     Raises ``DataError`` for a bad row of the benchmark and for a server without the model.

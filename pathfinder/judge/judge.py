@@ -1,10 +1,10 @@
 """The LLM judge: two kinds of engine with one interface; an answer counts only once it is in the journal.
 
-``ask`` gets keys ``<prompt digest>:<attempt>`` and a function that builds the prompt of a key. It writes the missing
-answers to the journal, as far as the meter allows, as ``{"text", "tokens", "prompt_tokens", "finish"}``, with the
-server's ``id`` of the response, or as ``{"outcome", "message"}`` (too long, refused). It returns the messages of engine
-errors by key; errors are not written, so the next run asks again. ``identity`` has everything that determines an
-answer; prompts must not contain ``specials``.
+``ask`` gets keys ``<prompt digest>:<attempt>`` and a function that builds the prompt of a key. As far as the meter
+allows, it writes the missing answers to the journal: as ``{"text", "tokens", "prompt_tokens", "finish"}``, with the
+server's response ``id``, or as ``{"outcome", "message"}`` (too long, refused). It returns the messages of engine errors
+by key. Errors are not written, so the next run asks again. ``identity`` has everything that determines an answer.
+Prompts must not contain ``specials``.
 
 Source: paper section 3.3; engine settings as in ``run_inference.py`` (params: label).
 """
@@ -35,9 +35,9 @@ from pathfinder.models.folders import uncollected
 if TYPE_CHECKING:
     from pathfinder.engines.openai_client import ServerClient
 
-_PREFILL_CELLS = 1 << 25  # rows * tokens^2 of a batch in process: 128 MiB of float32 attention per head
+_PREFILL_CELLS = 1 << 25  # rows * tokens^2 of an in-process batch: 128 MiB of float32 attention per head
 _AT_ONCE = 2
-"""Batches that a CPU draws at a time. The pipeline has few other stages to run at that time."""
+"""Batches that a CPU draws at a time. The pipeline has few stages to run next to this one."""
 _REFUSED_FIRST = 8  # after so many different prompts without an answer, the server is at fault
 _REFUSES = "the server refuses every prompt"
 
@@ -51,7 +51,7 @@ def model_identity(folder: Path) -> dict[str, Any]:
     Raises ``DataError`` if the folder is empty or missing.
     """
     if (model := read_hub_model(folder)) is not None:
-        return {"repo": model.repo, "revision": model.revision}  # whichever of its files were fetched
+        return {"repo": model.repo, "revision": model.revision}  # no matter which of its files were fetched
     files = {path.relative_to(folder).as_posix(): sha256_file(path) for path in folder.rglob("*") if path.is_file()}
     if not files:
         raise DataError(f"{folder}: contains no model; run `dvc repro download` or correct download.sources")
@@ -61,7 +61,7 @@ def model_identity(folder: Path) -> dict[str, Any]:
 def journal_folder(root: Path, judge: Judge, params: Label, tables: Sequence[Path]) -> Path:
     """The folder below ``root`` for a judge's journal, named by the digest of everything that determines its answers.
 
-    A server's answers remain valid for other tables and samples. In process, rounding makes an answer depend on its
+    A server's answers stay valid for different tables and samples. In process, rounding makes an answer depend on its
     batch, so the tables and the choice of rows count too.
     """
     sampling = params.model_dump(include={"temperature", "top_p", "max_tokens", "max_model_len"})
@@ -81,7 +81,7 @@ def open_judge(folder: Path, params: Label, logs: Path) -> Iterator[Judge]:
     if params.engine == "transformers":
         yield LocalJudge(folder, params)
         return
-    from pathfinder.engines.openai_client import connect  # a judge in this process needs neither
+    from pathfinder.engines.openai_client import connect  # a judge in this process does not need these
     from pathfinder.engines.vllm_server import vllm_servers
 
     model, specials = model_identity(folder), specials_of(folder)
@@ -118,8 +118,8 @@ class ServerJudge:
     def ask(self, keys: Sequence[str], prompt_of: PromptOf, journal: Journal, meter: Meter) -> dict[str, str]:
         """Ask for the missing answers concurrently and write each on arrival.
 
-        Refusals wait for the first answer, which shows that the server works. Before it, none is written: it counts as
-        an engine error, and eight refused prompts raise ``DataError``.
+        Refusals wait for the first answer, which shows that the server works. Before that, no refusal is written: it
+        counts as an engine error, and eight refused prompts raise ``DataError``.
         """
         missing = _missing(keys, journal, meter)
         arrivals = _Arrivals(journal, meter, self.works)
@@ -163,7 +163,7 @@ class _Arrivals:
         self.waiting.clear()
 
     def drop(self) -> None:
-        """Count the refusals that still wait as failed: the server gave no answer at all."""
+        """Count the waiting refusals as failed, because the server gave no answer at all."""
         for key, refusal in self.waiting.items():
             self._fail(key, f"{_REFUSES}: {refusal.message}")
 
@@ -173,7 +173,7 @@ class _Arrivals:
 
 
 class LocalJudge:
-    """A judge in this process; only the keys determine the composition of its batches, of which it draws two at a time.
+    """A judge in this process. Only the keys determine its batches, and it draws two batches at a time.
 
     If any answer of a batch is missing, the whole batch is generated and only the missing answers are written. A run
     that was killed and resumed therefore has the same answers as an uninterrupted one.
@@ -246,14 +246,14 @@ Judge = ServerJudge | LocalJudge
 
 
 def describe(judge: Judge, sampling: dict[str, Any]) -> dict[str, Any]:
-    """All that determines the answers, for the record of a stage: engine and model, prompts, sampling and seeds."""
+    """Everything that determines the answers, for a stage's record: engine and model, prompts, sampling and seeds."""
     drawn = "first 28 bits" if isinstance(judge, ServerJudge) else "Philox stream"
     seed = f"{drawn} of the sha256 of an answer's key"
     return {"judge": judge.identity, "prompts": DIGESTS, "sampling": sampling, "seed": seed}
 
 
 def _missing(keys: Sequence[str], journal: Journal, meter: Meter) -> list[str]:
-    """The keys without an answer; ``meter`` counts the others."""
+    """The keys without an answer; ``meter`` counts the answers."""
     missing = []
     for key in keys:
         if key in journal:

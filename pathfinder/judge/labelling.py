@@ -1,4 +1,4 @@
-"""Label a table of rated steps: which steps the judge sees, when it is asked again, and the verdicts.
+"""Label a table of rated steps: the steps that the judge sees, the repeated questions, and the verdicts.
 
 A step takes at most ``1 + disagreement_rounds`` rounds of at most ``parse_attempts`` answers. The key of an answer is
 ``<prompt digest>:<attempt>``, with attempts counted over all rounds, so steps with equal prompts share their answers.
@@ -69,7 +69,7 @@ class Verdicts:
 
     @staticmethod
     def unknown(rows: int) -> Verdicts:
-        """Verdicts of which none is known yet."""
+        """Verdicts without any known outcome."""
         scores = np.full((rows, len(CRITERIA)), -1, np.int8)
         return Verdicts(np.full(rows, _OPEN, np.int8), scores, np.zeros(rows, np.uint64))
 
@@ -145,7 +145,7 @@ class Prompts:
         return f"{self.digest(place)}:{attempt}"
 
     def place(self, key: str) -> int:
-        """The first place with the prompt of a journal key."""
+        """The first place whose prompt belongs to a journal key."""
         digest = np.bytes_(bytes.fromhex(key.partition(":")[0]))
         return int(self._order[np.searchsorted(self._digests, digest, sorter=self._order)])
 
@@ -185,7 +185,7 @@ class Labelling:
             pending = list(self._next(pending))
 
     def _count_earlier(self, pending: Sequence[tuple[int, int]]) -> None:
-        """Count the answers of earlier runs, of all waves, before this run pays for one."""
+        """Count the answers of earlier runs, in all waves, before this run pays for an answer."""
         while pending:
             pending = [
                 (place, attempt) for place, attempt in pending if self.prompts.key(place, attempt) in self.journal
@@ -202,7 +202,7 @@ class Labelling:
             self.verdicts.settle(row, answer.outcome, answer.scores)
             source, rating = self._rated(place)
             contradicted = source == HUMAN and answer.scores is not None and disagrees(source, rating, answer.scores)
-            # The published Mistral script asks again in rounds if it could not parse; it drops contradictions.
+            # The published Mistral script asks again in rounds only if it could not parse; it drops contradictions.
             unread = self.params.preset == "official" and source != HUMAN and answer.outcome == "unparsed"
             if answer.outcome == "unparsed" and (attempt + 1) % attempts:
                 yield place, attempt + 1
@@ -236,12 +236,12 @@ class Labelling:
 
 
 def journal_path(folder: Path, part: Part | None) -> Path:
-    """The journal of the stage in ``folder``, or of one part in a folder next to it, which has the part in its name."""
+    """The journal of the stage in ``folder``, or a part's journal, in a folder next to it that names the part."""
     return (folder if part is None else folder.with_name(f"{folder.name}-{part}")) / _JOURNAL
 
 
 def require_servers(params: Label) -> None:
-    """Raise ``DataError`` if the engine's answers depend on one another."""
+    """Raise ``DataError`` if the engine's answers depend on each other."""
     if params.engine == "transformers":
         raise DataError(
             "label.engine transformers: its answers depend on their batch, so it cannot answer a part; use the engine "

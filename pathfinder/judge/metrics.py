@@ -10,9 +10,9 @@ from pathfinder.core.metrics import Agreement, Counts, Figure, Stage, Whole
 class Label(Stage):
     """Metrics of the stage label.
 
-    ``answers`` counts one per step, although steps with equal prompts share one that is paid for once (``calls``,
-    ``tokens``).
-    ``agreement`` is by source and rating. The counts by outcome are of records (``outcomes``) and of answers.
+    ``answers`` counts each step separately, although steps with equal prompts share an answer, paid for once
+    (``calls``, ``tokens``).
+    ``agreement`` is by source and rating. The counts by outcome are counts of records (``outcomes``) and of answers.
     """
 
     calls: Whole | None = Field(None, title="calls")

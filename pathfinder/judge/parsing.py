@@ -99,7 +99,7 @@ def parse_scores(text: str) -> Scores | Reason:
     """Parse the scores of a judge answer, or return the reason why it has none.
 
     The last block "Score A … Score B … Score C …" outside thinking sections counts. If a later block starts and breaks
-    off, no block counts. A block that is quoted after an unquoted one with other scores contradicts it.
+    off, no block counts. A quoted block after an unquoted block with different scores contradicts it.
     """
     visible, unfinished = outside_thinking(text)
     mentions = list(_MENTION.finditer(visible))
@@ -124,7 +124,7 @@ def parse_scores(text: str) -> Scores | Reason:
         if any("" not in own != block for own in earlier):
             return "contradicted"
     if _is_cited(visible, mentions[at]) and block not in _own_blocks(visible, mentions[:at], letters, values):
-        return "no_scores"  # the judge's own scores may have a form that is not read
+        return "no_scores"  # the judge's own scores may have an unknown form
     return Scores(*map(int, block))
 
 
@@ -158,7 +158,7 @@ def _is_corrected(visible: str, block: list[re.Match[str]], stated: Mapping[str,
 
 
 def _own_blocks(visible: str, mentions: list[re.Match[str]], letters: list[str], values: list[str]) -> list[list[str]]:
-    """The values of each block in ``mentions`` that is no citation."""
+    """The values of each block in ``mentions`` that is not a citation."""
     size = len(_LETTERS)
     return [
         values[start : start + size]
@@ -168,7 +168,7 @@ def _own_blocks(visible: str, mentions: list[re.Match[str]], letters: list[str],
 
 
 def _is_cited(visible: str, mention: re.Match[str]) -> bool:
-    """True if a mention is in a block quotation, or in the quotation marks of a sentence. A key of JSON is not."""
+    """True if a mention is in a block quotation, or in the quotation marks of a sentence. A JSON key is not."""
     start = mention.start()
     begin = visible.rfind("\n", 0, start) + 1
     if _BLOCK_QUOTATION.match(visible, begin, start):
@@ -196,8 +196,8 @@ def read_scores(text: str, preset: Preset, cut: bool) -> tuple[Scores | None, st
     """Read the scores of an answer, and the reason if there are none or if they were changed.
 
     ``cut`` marks an answer that reached the token limit. The block it contains may be a draft or a quotation, so
-    ``repaired`` does not read it. ``official`` does, and turns digits 2-9 and fractions into 0, which is what the
-    published training set makes of them (``<->``).
+    ``repaired`` does not read it. ``official`` does, and turns digits 2-9 and fractions into 0, as the published
+    training set does (``<->``).
     """
     if preset == "official":
         official = official_scores(text)

@@ -35,7 +35,7 @@ FOREIGN_SPECIALS: tuple[str, ...] = (
 
 
 def specials_of(folder: Path) -> tuple[str, ...]:
-    """``FOREIGN_SPECIALS``, and the special tokens of the judge in ``folder`` if the folder has a tokenizer.
+    """``FOREIGN_SPECIALS`` and, if the judge's ``folder`` has a tokenizer, its special tokens.
 
     ``folder`` is a model folder or points to the Hub's cache. Raises ``DataError`` if the cache has lost the tokenizer.
     """

@@ -4,8 +4,8 @@ A declared decoder has the layers of Llama: a norm, attention with rotary positi
 feed-forward block with SiLU. ``decoder`` runs these layers itself, and ``Shape`` counts their parameters. A decoder
 that is not declared runs in transformers' own forward pass with the same results, but more slowly.
 
-One line here makes the project know another architecture (docs/extend.md). ``tests/tree/test_architectures.py``
-compares the trees of each with separate prompts.
+One line here adds an architecture (docs/extend.md). ``tests/tree/test_architectures.py`` compares the trees of each
+with separate prompts.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class Shape:
     def divides(self, gpus: int) -> bool:
         """Return whether vLLM can divide the model over this many GPUs, by its Qwen2 and Llama models.
 
-        Each GPU gets as many attention heads. The key-value heads are divided or, if they are fewer than GPUs, copied.
+        Each GPU gets the same number of attention heads. The key-value heads are divided or, if they are fewer than
+        GPUs, copied.
         """
         heads, keys = self.query_width // self.head_width, self.key_width // self.head_width
         return heads % gpus == 0 and (keys % gpus == 0 or gpus % keys == 0)
@@ -107,7 +108,7 @@ _MOST = 1 << 40
 
 
 def shape_of(config: Any, name: str) -> Shape:
-    """Read a config.json; raises ``DataError`` naming a field that is missing or no positive integer."""
+    """Read a config.json; raises ``DataError`` naming a field that is missing or not a positive integer."""
 
     def whole(key: str, default: int | None = None) -> int:
         value = default if config.get(key) is None else config[key]

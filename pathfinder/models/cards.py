@@ -1,11 +1,11 @@
-"""The GPUs of this machine, each leased to one process at a time, and the memory of its GPUs or CPU.
+"""The GPUs of this machine, each leased to one process at a time, and the memory of the GPUs or the CPU.
 
-A card is leased by a lock on a file in this user's folder in the system's temporary folder, where all clones meet. The
-lock ends with the last process that inherited it: a killed stage frees its cards once its servers and workers have
-ended too. A stage or a command leases all its cards at once, so two processes never wait for each other. Inside that
-lease, its parts (a server, workers) call ``lease`` for their share. On a machine without a GPU every lease is empty.
+A lock on a file leases a card. The file is in this user's folder in the system's temporary folder, which all clones
+share. The lock ends with the last process that inherited it: a killed stage frees its cards when its servers and
+workers have ended too. A stage or a command leases all its cards at once, so two processes never wait for each other.
+Its parts (a server, workers) then call ``lease`` for their share. On a machine without a GPU every lease is empty.
 
-``PATHFINDER_SIMULATED_CARDS=4`` makes four cards that exist in name only, for tests; models run on the CPU.
+For tests, ``PATHFINDER_SIMULATED_CARDS=4`` simulates four cards; models run on the CPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ground.io import DataError
 
 SIMULATED = "PATHFINDER_SIMULATED_CARDS"
 _LEASED = "PATHFINDER_LEASED"
-"""Set for children of a holder: their visible cards are theirs."""
+"""Set for children of a holder: they own their visible cards."""
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _POLL_S = 0.5
 _SHOW_S = 60.0
@@ -48,7 +48,7 @@ class Card:
 
 @dataclass(slots=True)
 class _Held:
-    """The cards of this process: those that no part of it has taken, and the locks."""
+    """The cards of this process that no part of it has taken, and the locks."""
 
     free: list[Card]
     locks: list[int]
@@ -72,7 +72,7 @@ def visible() -> list[Card]:
         elif name.startswith("MIG-"):  # a part of a card, which nvidia-smi does not list
             found.append(Card(name, name))
         else:
-            break  # as CUDA does: an unknown name hides all cards from there on
+            break  # as in CUDA, an unknown name hides all later cards
     return found
 
 
@@ -158,7 +158,8 @@ def lease(count: int, shared: bool = False) -> Iterator[list[Card]]:
 def confined(count: int = 1) -> Iterator[list[Card]]:
     """Hold GPUs as ``lease`` does, and hide all others from this process from now on.
 
-    Raises ``DataError`` as ``lease`` does, and if this process uses CUDA already: it would keep the cards it has seen.
+    Raises ``DataError`` as ``lease`` does, and if this process already uses CUDA, because it would keep the cards it
+    has seen.
     """
     with lease(count) as cards:
         wanted = {name: value for name, value in environment(cards).items() if name != _LEASED}
@@ -234,7 +235,7 @@ def _title() -> str:
 
 
 def _installed() -> dict[str, list[str]]:
-    """Per index of an installed GPU: its key, then free and total memory in MiB and the name as text, if known."""
+    """For each installed GPU by index: its key, then free and total memory in MiB and the name as text, if known."""
     if (number := os.environ.get(SIMULATED)) is not None:
         return {str(index): [f"simulated-{index}"] for index in range(int(number))}
     try:
@@ -278,7 +279,7 @@ def this_device() -> Device:
     if not torch.cuda.is_available():
         return Device("cpu", *main_memory())
     found = held()
-    # torch would open a context on the card, so ask it only if the driver's tool is missing
+    # torch would open a context on the card, so it is asked only if the driver's tool is missing
     sizes = memory(found) or [torch.cuda.mem_get_info()]
     free, total = min(sizes)
     return Device("cuda", float(free), float(total), max(1, len(found)), model(found))

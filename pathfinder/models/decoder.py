@@ -4,7 +4,7 @@
 other folder to transformers. Its modules have the names of transformers' modules and round as they do, so the numbers
 are the same (``tests/models/test_decoder.py``).
 
-``final_states`` is the forward pass of both over a row of tokens, with less work than transformers' own. In the last
+``final_states`` is the forward pass of both over a row of tokens; it does less work than transformers' own. In the last
 layer only the readings need attention and the feed-forward block. The other slots only contribute keys and values. The
 rotary embedding reuses its buffers and, without gradients, so does the feed-forward block. A ``Decoder`` is also
 trained (``training.network``).
@@ -44,7 +44,7 @@ _GENERATION = "generation_config.json"
 
 
 class _Linear(nn.Linear):
-    """A layer whose weights come from a file: PyTorch would draw them first, and import its compiler to do so."""
+    """A layer without initial weights, because a file has them: PyTorch would import its compiler to draw some."""
 
     def reset_parameters(self) -> None:
         pass
@@ -126,7 +126,7 @@ class Decoder(nn.Module):
         return self.shape.parameters
 
     def get_output_embeddings(self) -> nn.Linear:
-        """The layer that makes logits of final states."""
+        """The layer that turns final states into logits."""
         return self.lm_head
 
 
@@ -168,7 +168,7 @@ def load_decoder(opened: OpenedModel, dtype: str = "float32", where: str | None 
 
 
 def _decoder(opened: OpenedModel, dtype: torch.dtype) -> Decoder | None:
-    """The decoder of a plain folder; None if something is left to transformers, such as an error to report."""
+    """The decoder of a plain folder; None if transformers must load it, or report an error."""
     config = opened.config.content
     try:
         weights = _weights(opened.files, dtype) if is_plain(opened) else {}
@@ -189,7 +189,7 @@ def _decoder(opened: OpenedModel, dtype: torch.dtype) -> Decoder | None:
 
 
 def is_plain(opened: OpenedModel) -> bool:
-    """Return whether config.json asks only for a ``Decoder`` and says all that it needs; the weights may not fit."""
+    """Return whether config.json describes a ``Decoder`` completely; the weights may still not fit."""
     config = opened.config.content
     try:
         shape = shape_of(config, "config.json")
@@ -211,7 +211,7 @@ def is_plain(opened: OpenedModel) -> bool:
 
 
 def _theta(config: Mapping[str, Any]) -> Any:
-    """The base of the angles of rotary positions: transformers 5 writes it in a field of its own. None if not plain."""
+    """The base of the rotary angles, which transformers 5 writes in a separate field. None if not plain."""
     rope = config.get("rope_parameters")
     if rope is None:
         return config.get("rope_theta")
@@ -222,7 +222,7 @@ def _theta(config: Mapping[str, Any]) -> Any:
 def _weights(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
     """The tensors of a folder in the form of ``save_pretrained``, in ``dtype``; other folders have none.
 
-    A tensor of another type than ``model.DTYPES`` is left out. Raises ``DataError``, ``OSError`` or ``SafetensorError``
+    A tensor whose type is not in ``model.DTYPES`` is left out. Raises ``DataError``, ``OSError`` or ``SafetensorError``
     for a broken file.
     """
     single, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
@@ -239,7 +239,7 @@ def _weights(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
 def supports(network: nn.Module) -> bool:
     """Return whether ``final_states`` can run this model: a ``Decoder``, or one of transformers without gradients.
 
-    Wrapped models and adapters have hooks that it would leave out.
+    It would skip the hooks of wrapped models and adapters.
     """
     config: Any = getattr(network, "config", None)
     known = architecture_of(getattr(config, "model_type", None))
@@ -248,7 +248,7 @@ def supports(network: nn.Module) -> bool:
 
 
 def final_states(network: nn.Module, batch: Any, cache: KVCache | None = None) -> Tensor:
-    """The normed final hidden states at the batch's readings: (readings, hidden). Fills ``cache`` if it is given.
+    """The normed final hidden states at the batch's readings: (readings, hidden). Fills ``cache``, if given.
 
     The batch has ``input_ids`` and ``position_ids``, each int64 (1, slots), ``reads``, int64 (readings,), and a
     ``plan`` of the attention (``tree.attention``).

@@ -1,6 +1,6 @@
-"""Model folders. ``open_model`` opens one at the door: it finds the files, reads their JSON, and loads no weights.
+"""Model folders. ``open_model`` finds the files of a folder and reads their JSON, but loads no weights.
 
-The ``OpenedModel`` travels from there to all that loads or describes the model, so nothing looks for a file twice.
+All code that loads or describes the model gets this ``OpenedModel``, so no file is searched for twice.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Configuration:
 
     @property
     def rows(self) -> int | None:
-        """The rows of the vocabulary; None if the file does not say, which the loader of the model reports."""
+        """The rows of the vocabulary; None if the file does not say. The model's loader reports that."""
         value = self.content.get("vocab_size")
         return value if type(value) is int else None
 
@@ -88,7 +88,7 @@ class OpenedModel:
 
     @cached_property
     def known(self) -> Known:
-        """The words and numbers that a small model learnt from; no words if its description names none.
+        """The words and numbers that a small model learnt from; empty if its description has none.
 
         Raises ``DataError`` if the description is damaged.
         """
@@ -100,7 +100,7 @@ class OpenedModel:
 
     @cached_property
     def description(self) -> Any:
-        """The JSON value of its description; None without one."""
+        """The JSON value of its description; None if it has none."""
         return description_of(self.files)
 
     @cached_property
@@ -118,8 +118,9 @@ class OpenedModel:
     def part(self, name: str) -> Path | None:
         """The folder of a part of the model, such as ``lora`` or ``tokenizer``; None if the model has no such part.
 
-        The part is a folder below ``folder`` or, with the model, in the Hub's cache. A part of ``folder`` may itself
-        point to another repository (docs/benchmarks.md). Raises ``DataError`` if the cache lacks a file.
+        The part is a folder below ``folder`` or, if the model is in the Hub's cache, below its folder there. A part of
+        ``folder`` may itself point to another repository (docs/benchmarks.md). Raises ``DataError`` if the cache lacks
+        a file.
         """
         part = self.folder / name
         if (model := read_hub_model(part)) is not None:
@@ -131,7 +132,7 @@ class OpenedModel:
 def open_model(folder: Path) -> OpenedModel:
     """Find the files of the model in ``folder``, or in the Hub's cache if ``folder`` points there. Needs no network.
 
-    Raises ``DataError`` if it is not a model folder, the cache lacks a file, or config.json is no JSON object.
+    Raises ``DataError`` if it is not a model folder, the cache lacks a file, or config.json is not a JSON object.
     """
     origin = read_hub_model(folder)
     if origin is not None:
@@ -147,7 +148,7 @@ def open_model(folder: Path) -> OpenedModel:
 
 
 def description_of(files: Path) -> Any:
-    """The JSON value of the description of a PRM with these files; None without one, as in a published checkpoint."""
+    """The JSON value of the description of a PRM with these files; None if it has none, like published checkpoints."""
     return read_json(files / MODEL_FILE) if (files / MODEL_FILE).exists() else None
 
 
@@ -169,8 +170,8 @@ def variant_of(files: Path, content: Any = None) -> Variant:
 def uncollected() -> Iterator[None]:
     """Import torch and transformers in the block without the garbage collector.
 
-    It would cost an eighth of the time and find nothing. Imported objects stay, so the collector never searches them
-    until the process ends, when some libraries report objects that were never collected.
+    It would cost an eighth of the time and find nothing. Imported objects stay, so the collector skips them until the
+    process ends. At that point, some libraries report objects that were never collected.
     """
     was_enabled = gc.isenabled()
     gc.disable()

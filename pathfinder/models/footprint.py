@@ -27,7 +27,7 @@ _LEAST_BUDGET = 1024
 class Verdict:
     """The needs of a stage on a device. If it does not fit, ``remedy`` names the nearest settings that do.
 
-    ``changes`` are these settings by key of params.yaml; empty if there are none.
+    ``changes`` has these settings by key of params.yaml; empty if there are none.
     """
 
     needs: list[Need]
@@ -39,7 +39,7 @@ class Verdict:
 def verdict(stage: str, params: Params, device: Device, shape_of: Shapes | None = None) -> Verdict | None:
     """The verdict on whether ``stage`` fits on ``device``; None if its models run elsewhere.
 
-    The default ``shape_of`` takes the models of the source catalogue, fetched or not.
+    The default ``shape_of`` takes the models of the source catalogue, whether fetched or not.
     """
     shape_of = cache(shape_of or partial(planned_shape, sources=params.download.sources))
     gpus = device.cards if device.kind == "cuda" else None
@@ -78,7 +78,7 @@ def shown(value: Any) -> str:
 
 
 def _fit(needs: Sequence[Need], device: Device, params: Params) -> bool:
-    """Return whether there are enough cards, each server fits into its share, and the rest into what is left."""
+    """Return whether there are enough cards, each server fits into its share, and the rest fits next to the servers."""
     own = max((need.total for need in needs if not need.share), default=0.0)
     if device.kind == "cpu":
         return own <= device.memory
@@ -114,7 +114,7 @@ def _smaller(stage: str, params: Params, device: Device, shape_of: Shapes) -> It
 
 
 def _smaller_scoring(stage: str, params: Params, device: Device) -> Iterator[_Changes]:
-    """A server of the policy on half of the cards, or on all, shared with the PRM; each with smaller batches."""
+    """A policy server on half of the cards, or on all of them, shared with the PRM; each with smaller batches."""
     servers: list[_Changes] = [{}]
     if "search" in stage and params.search.engine == "vllm":
         alone: _Changes = {"search.vllm.tensor_parallel": 1} | (
@@ -133,7 +133,7 @@ def _smaller_scoring(stage: str, params: Params, device: Device) -> Iterator[_Ch
 
 
 def _smaller_training(params: Params, device: Device) -> Iterator[_Changes]:
-    """Checkpointing, all cards of the device, an adapter, one over a bfloat16 base; each with smaller passes.
+    """Checkpointing, all cards, an adapter, an adapter over a bfloat16 base; each with smaller passes.
 
     A record longer than the budget has a pass of its own, so no budget below the longest record saves anything.
     """
@@ -156,9 +156,9 @@ def _smaller_training(params: Params, device: Device) -> Iterator[_Changes]:
 
 
 def _smaller_server(key: str, settings: Vllm, device: Device, shape: Shape) -> Iterator[_Changes]:
-    """Other divisions of the model over all cards of the device, then the same with 8-bit weights.
+    """Different divisions of the model over all cards of the device, then the same with 8-bit weights.
 
-    Fewer parts than now come first, because they leave no card idle.
+    Divisions into fewer parts than now come first, because they leave no card idle.
     """
     divisions = [cards for cards in range(1, device.cards + 1) if shape.divides(cards)]
     divisions.sort(key=lambda cards: (cards > settings.tensor_parallel, abs(cards - settings.tensor_parallel)))
@@ -177,7 +177,7 @@ def require(stage: str, params: Params, folders: Mapping[str, Path]) -> None:
     """Raise ``DataError`` with the nearest settings that fit if ``stage`` cannot fit into the free memory.
 
     ``folders`` are the models that the stage is about to load, by the names of ``Shapes``. A stage that leases its
-    cards calls this while it holds them, so that what other stages use at the moment does not count.
+    cards calls this while it holds them, so the current use by other stages does not count.
     """
     device = this_device()
     found = verdict(stage, params, device, lambda name: fetched_shape(folders[name]))

@@ -4,8 +4,8 @@ The files have accelerate's format, so that ``accelerate launch`` reads them too
 differ in ``RANK`` in their environment. They belong to the stage's process group, so they end with the stage.
 
 On one machine the configuration's number of processes is an upper limit: with fewer visible GPUs, fewer are started.
-With several machines each starts its own; ``NODE_RANK``, ``MASTER_ADDR`` and ``MASTER_PORT`` tell a machine its number
-and where the first one is.
+With several machines each starts its own; ``NODE_RANK`` is a machine's number, and ``MASTER_ADDR`` and ``MASTER_PORT``
+are the address of the first machine.
 
 ``python -m pathfinder.models.launch`` is torchrun, except that it keeps the exit status of the process that failed.
 """
@@ -31,7 +31,7 @@ FOLDER = Path("infra/accelerate")
 _PORT = "29500"
 _STARTED = "PATHFINDER_LAUNCHED"
 _JOIN_S = 7 * 24 * 3600
-"""Seconds that a machine waits for the first one, whose earlier stages may take days."""
+"""Seconds that a machine waits for the first machine, whose earlier stages may take days."""
 _WAIT = timedelta(hours=1)
 """A process waits this long for the others, which may read GBs from a slow disk; NCCL's default is 10 minutes."""
 
@@ -81,7 +81,7 @@ def started_here() -> bool:
 
 
 def join(cpu: bool) -> None:
-    """Join the group of the launcher, if there is one; on the ``cpu`` with gloo, otherwise with NCCL."""
+    """Join the launcher's group, if any; on the ``cpu`` with gloo, otherwise with NCCL."""
     if launched():
         from accelerate import PartialState  # takes seconds, and only training needs it
 
@@ -90,7 +90,7 @@ def join(cpu: bool) -> None:
 
 def leave() -> None:
     """Leave the group, if this process has joined one."""
-    import torch  # takes seconds; a process that only launches others does without
+    import torch  # takes seconds; a process that only launches others does not need it
 
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
@@ -102,7 +102,7 @@ def is_first() -> bool:
 
 
 def is_first_machine() -> bool:
-    """Return whether this machine leads the training, or is the only one."""
+    """Return whether this machine leads the training, or is the only machine."""
     return int(os.environ.get("NODE_RANK") or 0) == 0
 
 
@@ -136,7 +136,7 @@ def division(name: str, gpus: int | None = None) -> tuple[int, int]:
 def command(name: str, module: Sequence[str]) -> list[str]:
     """The command that starts ``module`` (name and arguments) under configuration ``name`` on this machine.
 
-    Raises ``DataError`` for a configuration of several machines if the environment does not say which one this is.
+    Raises ``DataError`` for several machines if the environment does not give this machine's number.
     """
     found = configuration(name)
     machines, here = found.machines, str(found.local_processes())
@@ -159,7 +159,7 @@ def environment(name: str) -> dict[str, str]:
     """The variables by which accelerate's library reads configuration ``name`` in each process."""
     found = configuration(name)
     if not found.is_sharded:
-        without_gpu = {"ACCELERATE_USE_CPU": "True", "CUDA_VISIBLE_DEVICES": ""}  # or the model would go to a GPU
+        without_gpu = {"ACCELERATE_USE_CPU": "True", "CUDA_VISIBLE_DEVICES": ""}  # else the model would go to a GPU
         return without_gpu if found.content.get("use_cpu", False) else {"ACCELERATE_USE_CPU": "False"}
     values = {key.upper(): str(value) for key, value in found.content.get("fsdp_config", {}).items()}
     values |= {key: value.lower() for key, value in values.items() if value in ("True", "False")}
@@ -182,15 +182,15 @@ def launch(name: str, module: Sequence[str], leased: Sequence[cards.Card] = ()) 
 def torchrun() -> None:
     """Run torchrun with this process's arguments and keep the status of the process that failed.
 
-    torchrun itself ends with 1, so the flow could not tell that a stage is worth another attempt. Raises ``SystemExit``
-    with the status of the process that failed first; one that signal N ended counts as 128 + N, as in a shell. If
-    several failed at once, ``EX_TEMPFAIL`` wins: the others failed because they lost one of their group.
+    torchrun itself ends with 1, so the flow could not see that a stage is worth another attempt. Raises ``SystemExit``
+    with the status of the process that failed first; as in a shell, signal N counts as 128 + N. If several failed at
+    once, ``EX_TEMPFAIL`` wins: the rest failed because they lost a process of their group.
     """
     from torch.distributed import run
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     try:
-        with tempfile.TemporaryDirectory(prefix="pathfinder-") as reports:  # torchrun leaves a folder of its own behind
+        with tempfile.TemporaryDirectory(prefix="pathfinder-") as reports:  # torchrun leaves its folder behind
             run.main(["--log-dir", reports, *sys.argv[1:]])
     except ChildFailedError as error:
         rank, first = error.get_first_failure()

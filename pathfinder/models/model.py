@@ -1,6 +1,6 @@
 """Loads model folders and adds the label tokens to a model.
 
-Only safetensors weights are read, and no code of a model folder is ever run.
+It reads only safetensors weights, and never runs code of a model folder.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 DTYPES = {name: getattr(torch, name) for name in ("float32", "bfloat16", "float16", "float64")}
 _SMALL = 50_000_000
-"""A model with fewer parameters does not benefit from a second thread. It runs ten times slower when another process
-competes for the core, because threads that wait for each other spin."""
+"""A model with fewer parameters does not benefit from a second thread. With two, it runs ten times slower when another
+process competes for the core, because threads that wait for each other spin."""
 
 
 def device() -> Literal["cpu", "cuda"]:
@@ -36,10 +36,10 @@ def load_model(
 ) -> PreTrainedModel:
     """The causal language model of a folder in transformers, in evaluation mode, where ``placed`` puts it.
 
-    ``kind`` is another class of transformers, for which ``read_model`` takes ``more``. Raises ``DataError`` for an
-    unknown dtype, and for a folder without safetensors weights or with broken files.
+    ``kind`` is a different class of transformers, and ``more`` are arguments for ``read_model``. Raises ``DataError``
+    for an unknown dtype, and for a folder without safetensors weights or with broken files.
     """
-    from transformers import AutoModelForCausalLM  # takes seconds; a declared decoder needs none of it
+    from transformers import AutoModelForCausalLM  # takes seconds; a declared decoder does not need it
 
     if dtype not in DTYPES:
         raise DataError(f"unknown dtype {dtype!r}; expected one of {', '.join(DTYPES)}")
@@ -66,8 +66,8 @@ def placed(network: Any, where: str | None) -> Any:
 def read_model(kind: Any, path: Path, dtype: str, new: Sequence[str] = (), **more: Any) -> Any:
     """A model of the transformers class ``kind`` from the files in ``path``, with ``more`` arguments for its loader.
 
-    The files may lack the ``new`` weights, which transformers then draws. Raises ``DataError`` for broken files, and
-    for other weights that the files lack (transformers would draw them too).
+    The files may lack the ``new`` weights, which transformers then draws. Raises ``DataError`` for broken files, and if
+    the files lack further weights (transformers would draw them too).
     """
     silence()
     for index in path.glob("*.safetensors.index.json"):
@@ -82,7 +82,7 @@ def read_model(kind: Any, path: Path, dtype: str, new: Sequence[str] = (), **mor
             output_loading_info=True,
             **more,
         )
-    except Exception as error:  # transformers passes on whatever a setting of config.json causes
+    except Exception as error:  # transformers passes on any error that a setting of config.json causes
         if lacks_memory(error):
             raise
         reason = " ".join(str(error).split())[:200] or type(error).__name__
@@ -95,7 +95,7 @@ def read_model(kind: Any, path: Path, dtype: str, new: Sequence[str] = (), **mor
 def weight_files(index: Path) -> list[Path]:
     """The files that an index names.
 
-    Raises ``DataError`` unless they are safetensors files of its folder: transformers unpickles any other.
+    Raises ``DataError`` unless they are safetensors files of its folder: transformers unpickles any other file.
     """
     content = read_json(index)
     names = content.get("weight_map") if isinstance(content, dict) else None

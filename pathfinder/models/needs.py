@@ -1,7 +1,7 @@
 """The memory that each stage needs on a device, from the shapes of its models and the parameters.
 
-Counted are the weights, gradients, optimiser, activations, cache and logits of one process on one device, as the stages
-hold them: float32 master weights under bfloat16 autocast in training, activations of one layer under gradient
+The count covers weights, gradients, optimiser, activations, cache and logits of one process on one device, as the
+stages hold them: float32 master weights under bfloat16 autocast in training, activations of one layer under gradient
 checkpointing, and logits only at label positions. docs/training.md compares estimates with measured peaks.
 """
 
@@ -16,15 +16,15 @@ from pathfinder.models.architectures import Shape
 from pathfinder.models.cards import GIB
 
 LONGEST_RECORD = 6_017
-"""Tokens of the longest record in 943 lines of PRM800K with Qwen's tokenizer. It gets a pass of its own in training."""
+"""Tokens of the longest record in 943 lines of PRM800K with Qwen's tokenizer. It gets a separate pass in training."""
 _BYTES = {"float32": 4, "bfloat16": 2}
 _PROCESS = {"cpu": 0.55 * GIB, "cuda": 1.0 * GIB}
 """Python with its libraries, or the context and kernels on a GPU."""
-_SLACK = 1.1  # memory of activations that allocators reserve without using it
+_SLACK = 1.1  # memory that allocators reserve for activations without using it
 _TOKENS_PER_LABEL = 12
-"""Tokens of a packed tree for each label: the lowest of any long batch in the data of the profiles."""
+"""Tokens of a packed tree per label: the smallest number in any long batch of the profiles' data."""
 _SPREAD = {"cpu": 4.0, "cuda": 1.0}
-"""Keys that attention copies per token: the CPU copies the part of the trunk that each bin of branches sees."""
+"""Keys that attention copies per token: for each bin of branches, the CPU copies the part of the trunk that it sees."""
 _PROMPT = 256
 """Tokens of a policy's prompt: a problem and the request for a solution."""
 _OPEN, _TRUNK = 64, 1024
@@ -32,7 +32,7 @@ _OPEN, _TRUNK = 64, 1024
 _ROWS = 512
 """The largest number of texts sampled in one batch (``generate``)."""
 _EIGHT_BITS = {"fp8", "fp8_per_tensor", "int8", "bitsandbytes"}
-"""Values of vLLM's --quantization that it applies itself to 16-bit weights when it loads them."""
+"""Values of --quantization by which vLLM itself quantises 16-bit weights while loading."""
 
 Shapes = Callable[[str], Shape]
 """Gives the shapes of the models "judge", "policy" and "base" (a trained PRM has the size of the base)."""
@@ -49,7 +49,7 @@ class Need:
     """Bytes that one process of a stage needs on its device, by purpose.
 
     ``cards`` is the number of devices that the stage's processes of this kind take. A server takes ``share`` of the
-    memory of each, however little it needs; 0 means no server.
+    memory of each device, however little it needs; 0 means no server.
     """
 
     stage: str
@@ -157,7 +157,7 @@ def served_need(stage: str, shape: Shape, settings: Vllm, longest: int) -> Need:
     cards = settings.tensor_parallel
     weights = weight_bytes(settings) * shape.parameters / cards
     cache = _BYTES[settings.dtype] * shape.keys_and_values * longest / cards
-    # weights that the server itself quantises are loaded in full first, before the cache exists
+    # the server loads weights in full before it quantises them, when the cache does not exist yet
     loading = max(0.0, _BYTES[settings.dtype] * shape.parameters / cards - weights - cache)
     parts = {"process": _PROCESS["cuda"], "weights": weights, "cache": cache, "loading": loading}
     return Need(stage, shape.name, parts, settings.gpus, settings.gpu_memory_utilization)
@@ -169,7 +169,7 @@ def longest_record(params: Params) -> int:
 
 
 def stage_needs(stage: str, params: Params, kind: str, shape_of: Shapes, gpus: int | None = None) -> list[Need]:
-    """The needs of ``stage`` with its present settings, a server first; empty if all its models run elsewhere.
+    """The needs of ``stage`` with its current settings, a server first; empty if all its models run elsewhere.
 
     ``gpus`` is the number of the machine's GPUs (default: this one).
     """

@@ -1,4 +1,4 @@
-"""Sizes of models, read from their config.json or, for published models, known before they are fetched."""
+"""Sizes of models: from their config.json or, for published models, from a table, before they are fetched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading a model over several processes (FSDP): each reads from the files only the rows that it keeps.
+"""Loading a model over several processes (FSDP): each reads only the rows that it keeps.
 
 The network is built without memory (on torch's meta device) and cut by torch; then every process fills its rows. No
 process ever holds a whole copy, neither in main memory nor on its GPU.

@@ -88,14 +88,14 @@ def row_range(tensor: Any) -> tuple[int, int]:
 
 
 def local_part(tensor: Any) -> Any:
-    """The rows that ``row_range`` names, without a copy."""
+    """The rows in ``row_range``, without a copy."""
     return tensor.to_local() if is_sharded(tensor) else tensor
 
 
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], first_rows: Mapping[str, int]) -> str:
     """Write tensors in main memory to a safetensors file and return the file's sha256.
 
-    The tensors are written one by one and the digest is taken on the way: nothing is copied, nothing is read again.
+    Tensors are written one by one, and the digest is computed on the way, so nothing is copied or read again.
     """
     kinds = {torch.float32: "F32", torch.float64: "F64", torch.bfloat16: "BF16"}
     header: dict[str, Any] = {"__metadata__": {FIRST_ROWS: json.dumps({k: v for k, v in first_rows.items() if v})}}

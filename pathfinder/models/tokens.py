@@ -43,7 +43,8 @@ CHATML = (
 )
 """The chat template of the small models: ChatML as Qwen2.5 writes it, without the default system message."""
 _QWEN2 = "7359a89ce2b018f7988aab12b8b4f1e1f46e507dd10849535ad5ca98c022e643"
-"""The digest of all but the tokens in the tokenizer.json that transformers 5 writes of a ``Qwen2Tokenizer``."""
+"""The digest of everything except the tokens in the tokenizer.json that transformers 5 writes for a
+``Qwen2Tokenizer``."""
 _PLAIN: dict[str, Any] = {
     "add_prefix_space": None,
     "bos_token": None,

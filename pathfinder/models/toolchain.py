@@ -1,6 +1,6 @@
 """The C compiler and Python's C headers, with which Triton builds its kernel launchers at run time.
 
-PyTorch's CUDA wheels bring everything else. Without these two, the first compiled kernel fails deep inside Triton.
+PyTorch's CUDA wheels contain everything else. Without these two, the first compiled kernel fails deep inside Triton.
 """
 
 from __future__ import annotations

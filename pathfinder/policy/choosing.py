@@ -1,9 +1,9 @@
 """The choice among several solutions of a problem by the rewards of their steps.
 
-A score is one number for the rewards of a solution's steps. "Best of n" chooses the solution with the highest score.
-"Weighted vote" adds the scores of all solutions with the same answer and chooses the answer with the largest sum, as
-huggingface/search-and-learn@6f81cac does (``src/sal/utils/math.py``, there with the score "last"). The first of equals
-is chosen. A solution without an answer is never chosen and has no vote.
+A score turns the rewards of a solution's steps into one number. "Best of n" chooses the solution with the highest
+score. "Weighted vote" adds the scores of all solutions with the same answer and chooses the answer with the largest
+sum, as huggingface/search-and-learn@6f81cac does (``src/sal/utils/math.py``, there with the score "last"). In a tie,
+the first is chosen. A solution without an answer is never chosen and has no vote.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ RULES: dict[str, tuple[str, str]] = {
     **{name: (BEST, name) for name in SCORES},
     **{f"weighted_{name}": (WEIGHTED, name) for name in SCORES},
 }
-"""The way and the score of each rule."""
+"""The method and the score of each rule."""
 COLUMNS: dict[str, str] = {}
-"""The rules with a column of their own in the report's main results, with its title."""
+"""The rules that have a column in the report's main results, with its title."""
 
 
 def choose(rewards: Sequence[Sequence[float] | None], votes: Sequence[str | None]) -> dict[str, int | None]:
     """Per rule the index of the chosen sample; None if no sample has rewards and an answer.
 
-    ``votes`` are the samples' answers, equal ones spelled alike (``Grader.votes``). Among samples with the answer of a
-    weighted vote, the first is chosen.
+    ``votes`` are the samples' answers, in which equal answers are spelled alike (``Grader.votes``). Among samples with
+    the answer of a weighted vote, the first is chosen.
     """
     pairs = enumerate(zip(rewards, votes, strict=True))
     eligible = {index: steps for index, (steps, vote) in pairs if steps and vote is not None}
@@ -50,7 +50,7 @@ def choose(rewards: Sequence[Sequence[float] | None], votes: Sequence[str | None
 
 
 def _by_answer(scores: Mapping[int, float], votes: Sequence[str | None]) -> dict[int, float]:
-    """The sums of the scores with the same vote, under the index of the first of them."""
+    """For each vote, the sum of the scores with this vote, under the index of the first."""
     sums: dict[int, float] = defaultdict(float)
     first: dict[str | None, int] = {}
     for index, score in scores.items():

@@ -35,7 +35,7 @@ def open_search(
     rejects: bool,
     folder: Path = POLICY,
 ) -> Iterator[Work]:
-    """Load the PRM that ``guide`` opens (or the control), and with the first problem the policy in ``folder``.
+    """Load the PRM that ``guide`` opens (or the control) and, at the first problem, the policy in ``folder``.
 
     The work searches problems (content ``SEARCH``, folder of draws, problems) and scores samples (``BEST_OF_N``, rows).
     ``urls`` are the policy's servers, if it has any; ``rejects`` is as in ``search``.
@@ -147,7 +147,7 @@ def _details(rows: list[dict[str, Any]], batch_size: int) -> dict[str, int]:
     rounds = [entry for row in rows for entry in row["iteration_history"]]
     chunks = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
     return {
-        # the rounds of a problem run one after another; problems that advance together share a call
+        # a problem's rounds run one after the other; problems that advance together share a call
         "policy_calls": sum(max(row["rounds"] for row in chunk) for chunk in chunks),
         "policy_calls_one_problem_at_a_time": sum(row["rounds"] for row in rows),
         "finished": sum(row["finished"] for row in rows),

@@ -10,7 +10,7 @@ from pathfinder.core.metrics import Counts, Figure, Measured, Metrics, Number, P
 
 
 class Details(Metrics):
-    """The ends of the problems, and the calls that they needed; a search and a sampling count different things."""
+    """How problems ended, and the calls that they needed; a search and a sampling count different things."""
 
     finished: Whole | None = Field(None, title="finished")
     without_step: Whole | None = Field(None, title="without a step")
@@ -32,7 +32,7 @@ class Details(Metrics):
 
 
 class Choices(Metrics):
-    """Figures by name: in each set (with its size ``n``), their means over the sets, and the means' intervals."""
+    """Figures by name: in each set (with its size ``n``), as means over the sets, and intervals of the means."""
 
     sets: dict[str, dict[str, Figure]] = {}
     average: dict[str, Number]

@@ -1,8 +1,8 @@
 """Monte-Carlo values of steps: the share of a policy's completions after a step that reach the right answer.
 
 A step is correct if its value is above 0 (hard estimation); the value itself is the soft label. A step that ends with
-an answer needs no completion: its value is 1 if the answer is right, else 0. Equal beginnings of solutions of one
-problem are completed once.
+an answer needs no completion: its value is 1 if the answer is right, else 0. If solutions of a problem begin alike, the
+common beginning is completed once.
 
 Source: Math-Shepherd, Wang et al., arXiv 2312.08935, section 3.3.
 """
@@ -26,10 +26,10 @@ from pathfinder.engines.sampling import Sampling
 from pathfinder.engines.workers import Workers, cut
 from pathfinder.policy.policy import Policy, safe_prompt
 
-_PROMPTS = 64  # beginnings of solutions that share a chunk, about
+_PROMPTS = 64  # about so many beginnings of solutions in a chunk
 Steps = tuple[str, ...]
 Values = Mapping[tuple[str, Steps], float]
-"""By problem and beginning; a beginning without room for a completion in the policy's context has none."""
+"""By problem and beginning; a beginning without room for a completion in the policy's context has no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def tasks_of(solutions: Iterable[GivenSolution]) -> list[Task]:
 def roll_out(policy: Policy, tasks: Sequence[Task], settings: Search) -> dict[str, Any]:
     """Complete every open beginning ``settings.n`` times.
 
-    Returns each task's ``answers`` of its beginnings, none for one without room, and the ``tokens`` of a ``Generator``.
+    Returns each task's ``answers`` per beginning (none if there is no room), and the ``tokens`` of a ``Generator``.
     """
     starts = [(task.problem, start) for task in tasks for start in task.open]
     names = [digest_of([settings.seed, ascii(start)]) for start in starts]  # with the problem

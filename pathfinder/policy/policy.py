@@ -1,8 +1,8 @@
 """The policy: a model that continues the published prompt, in this process or behind an OpenAI-compatible server.
 
-The servers that a stage starts have GPUs of their own. Each worker that holds a PRM, or the policy itself, has another
-one. With ``search.shared_card`` a server and a worker share a GPU: the server takes
-``search.vllm.gpu_memory_utilization`` of its memory, the PRM needs the rest.
+The servers that a stage starts have separate GPUs, and each worker that holds a PRM, or the policy itself, has one more
+GPU. With ``search.shared_card``, a server and a worker share a GPU: the server takes
+``search.vllm.gpu_memory_utilization`` of its memory, and the PRM needs the rest.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class Policy(Protocol):
 
     @property
     def specials(self) -> Collection[str]:
-        """Special tokens that text from outside must not contain."""
+        """Special tokens that foreign text must not contain."""
 
     def generate(self, prompts: Sequence[str], keys: Sequence[str], sampling: Sampling) -> list[Completion]:
         """Return completions in the order of the prompts; ``keys`` name the random streams of the rows."""
 
 
 class ServerPolicy:
-    """A server's ``/completions``, repeatable only as far as the server's seeds are."""
+    """A server's ``/completions``; only as repeatable as the server's seeds."""
 
     specials: Collection[str] = (END_OF_TURN, "<|im_start|>", "<|endoftext|>", *LABEL_TOKENS)
 
@@ -58,7 +58,7 @@ class ServerPolicy:
         def take(key: str, result: Reply | Failure) -> None:
             if not isinstance(result, Failure):
                 answers[key] = Completion(result.text.removesuffix(END_OF_TURN), result.tokens, result.finish)
-            elif result.outcome == "too_long":  # ends the path; no other failure may pass for an answer
+            elif result.outcome == "too_long":  # this failure ends the path; all others raise
                 answers[key] = Completion("", 0, "too_long")
             elif result.outcome == "engine_error":
                 raise TransientError(f"policy call {key}: {result.message}")
@@ -122,9 +122,9 @@ def policy_servers(
 ) -> Iterator[tuple[tuple[str, ...], int]]:
     """Start the policy's servers if the parameters ask for them, and lease every GPU of the stage.
 
-    The stage has ``workers`` (0: as many as GPUs are left for, or one) with ``each`` GPUs. Yields the servers' URLs,
-    none if the policy runs in the workers, and the number of workers. ``check`` is called before anything starts, while
-    this process holds the GPUs. Raises ``DataError`` if there are too few GPUs.
+    The stage has ``workers`` (0: as many as the remaining GPUs allow, or one) with ``each`` GPUs. Yields the servers'
+    URLs, none if the policy runs in the workers, and the number of workers. ``check`` is called before anything starts,
+    while this process holds the GPUs. Raises ``DataError`` if there are too few GPUs.
     """
     servers = search.vllm.gpus if search.engine == "vllm" else 0
     visible = len(cards.visible())

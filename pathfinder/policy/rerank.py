@@ -1,4 +1,4 @@
-"""Choose the best of several solutions per problem: by each rule of ``choosing``, and by the vote of their answers."""
+"""Choose the best of several solutions per problem: by each rule of ``choosing``, and by a vote of their answers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pathfinder.policy.choosing import SCORES, choose
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """A problem, the steps of each candidate, and the answer of each (None: it has none)."""
+    """A problem, and the steps and the answer of each candidate (None: no answer)."""
 
     id: str
     problem: str
@@ -30,8 +30,8 @@ class Candidates:
 def read_candidates(given: Given) -> list[Candidates]:
     """The candidates of each problem: the solutions of a row, or of all rows with one solution of the same problem.
 
-    Answers that are not given are the last ``\\boxed{}`` of each solution. Raises ``DataError`` naming file and row for
-    bad answers, or if no problem has several solutions.
+    If no answers are given, each solution's last ``\\boxed{}`` is its answer. Raises ``DataError`` naming file and row
+    for bad answers, or if no problem has several solutions.
     """
     if given.layout != CANDIDATES and all(len(row.solutions) == 1 for row in given.rows):
         return _by_problem(given)
@@ -78,7 +78,7 @@ def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:
             votes = grader.votes(one.answers)
             most = majority(votes)
             vote = None if most is None else votes.index(most)
-            without = list(map(str, range(len(votes))))  # no answers: every candidate for itself
+            without = list(map(str, range(len(votes))))  # without answers, every candidate votes for itself
             chosen = choose(rewards, without if most is None else votes) | {"vote": vote}
             row = {"id": one.id, "chosen": chosen, "answers": list(one.answers), "rewards": rewards}
             yield row | {"unlike": list(dict.fromkeys(said for each in asked for said in prm.known.unlike(each)))}

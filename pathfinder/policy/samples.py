@@ -73,7 +73,7 @@ def grade_all(
 
 
 def graded(grader: Grader, problem: SearchProblem, row: dict[str, Any]) -> dict[str, Any]:
-    """The row of ``solve`` with its answers graded, what each votes for, and the majority."""
+    """The row of ``solve`` with its graded answers, the vote of each, and the majority."""
     gold = gold_of(problem.set, problem.key, "repaired")
     votes = grader.votes(row["answers"])
     return row | {

@@ -4,8 +4,8 @@ All open problems advance together: a round is one batched call of the policy an
 published script makes a call per problem and round. Greedy search is a beam of width 1. In a wider beam, the paths of a
 problem share its n samples of a round, and the ``width`` next steps with the highest rewards remain.
 
-Preset ``official`` follows the published rules exactly (``Greedy-Seach-Zero-Shot.py``). Preset ``repaired`` differs
-where that script loses or misreads something; docs/search.md compares the two.
+Preset ``official`` follows the published rules exactly (``Greedy-Seach-Zero-Shot.py``). Preset ``repaired`` differs if
+that script loses or misreads something; docs/search.md compares the two.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ILLEGAL = {
     "official": regex.compile(r"[^\p{Latin}\p{Greek}\d\s\+\-\*/=\^\_\'\".,:;?!\(\)\{\}\[\]\\\$%<>|&@#√∞±×÷°]"),
     "repaired": regex.compile(r"[^\p{Latin}\p{Greek}\p{N}\p{M}\p{P}\p{S}\s\u2060]|\uFFFD"),
 }
-"""Characters that no candidate may contain: other scripts, and decoding errors."""
+"""Characters that no candidate may contain: foreign scripts, and decoding errors."""
 _PATIENCE = 2
 """Rounds in a row without an accepted candidate before the best rejected one is taken."""
 
@@ -39,7 +39,7 @@ _PATIENCE = 2
 class RandomPick:
     """The control: rewards that pick a random *sample*.
 
-    Each step scores the highest of ``count`` uniform numbers, so a step that was drawn twice is twice as likely.
+    The score of a step is the highest of ``count`` uniform numbers, so a step that was drawn twice is twice as likely.
     Otherwise de-duplication would favour rare steps, which are mostly incorrect.
     """
 
@@ -147,7 +147,7 @@ def search(
             scored = [replace(c, reward=s.reward, rejected=rejects and s.has_error) for c, s in pairs]
             state.paths += _extended(path, number, scored, preset, last, width)
         for state in running:
-            state.paths = sorted(state.paths, key=lambda path: -path.reward)[:width]  # stable: the first of equals
+            state.paths = sorted(state.paths, key=lambda path: -path.reward)[:width]  # stable: the first wins a tie
             state.rounds = number
     return [_row(state, preset) for state in searches]
 
@@ -155,7 +155,7 @@ def search(
 def _draw(
     running: Sequence[_Search], number: int, policy: Policy, settings: Search
 ) -> defaultdict[str, list[Completion]]:
-    """Samples by name of the path, from one policy call; the paths of a problem take turns with its samples."""
+    """Samples by name of the path, from one policy call; the paths of a problem take its samples in turn."""
     sampling = Sampling(settings.temperature, settings.top_p, settings.max_tokens, (STEP_SEPARATOR,), include_stop=True)
     keys, prompts, names = list[str](), list[str](), list[str]()
     for state in running:
@@ -201,9 +201,9 @@ def _candidates(drawn: Iterable[Completion], steps: Sequence[str], preset: Gradi
 def _extended(
     path: _Path, number: int, scored: list[_Candidate], preset: GradingPreset, last: bool, width: int
 ) -> list[_Path]:
-    """The path extended by each of its ``width`` best accepted candidates, the first of equals.
+    """The path extended by each of its ``width`` best accepted candidates; in a tie, the first is better.
 
-    Without an accepted candidate the path stays as it is, one round older.
+    Without an accepted candidate, the path stays the same, one round older.
     """
     idle = path.idle + 1
     accepted = [candidate for candidate in scored if not candidate.rejected]
