@@ -43,7 +43,7 @@ CHATML = (
 )
 """The chat template of the small models: ChatML as Qwen2.5 writes it, without the default system message."""
 _QWEN2 = "7359a89ce2b018f7988aab12b8b4f1e1f46e507dd10849535ad5ca98c022e643"
-"""The digest of everything except the tokens in the tokenizer.json that transformers 5 writes for a
+"""The digest of the tokenizer.json, without its tokens, that transformers 5 writes for a
 ``Qwen2Tokenizer``."""
 _PLAIN: dict[str, Any] = {
     "add_prefix_space": None,
@@ -57,9 +57,9 @@ _ADDITIONAL = "additional_special_tokens"
 _FILES = ("tokenizer.json", _SETTINGS, "chat_template.jinja")
 """The files of a tokenizer of the small models."""
 _OTHER_FILES = ("added_tokens.json", "additional_chat_templates", "merges.txt", "special_tokens_map.json", "vocab.json")
-"""Files in which a tokenizer's folder may say more."""
+"""Files in which a tokenizer's folder may have more settings."""
 _PROBES = (("\x00U\x00", "\x00A\x00"), ("  \n probe A \n\n", "\n probe {{ B }} \t "))
-"""Turns of a user and an answer, which a template that keeps texts verbatim surrounds with the same text."""
+"""Turns of a user and an answer; a template that keeps texts verbatim puts the same text around all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class LabelIds:
 
 
 class PlainTokenizer:
-    """A tokenizer of the small models, with what scoring and sampling need of transformers' interface.
+    """A tokenizer of the small models, with the parts of transformers' interface that scoring and sampling need.
 
     Importing transformers takes a second, which is longer than scoring a solution.
     """
@@ -104,7 +104,7 @@ class PlainTokenizer:
         return self.backend_tokenizer.token_to_id(token)
 
     def encode(self, text: str, add_special_tokens: bool = False) -> list[int]:
-        """The ids of a text; the other way to encode also finds the place of each token, which takes as long again."""
+        """The ids of a text; the usual ``encode`` also finds the place of each token, which takes twice the time."""
         return self.backend_tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False, **_: bool) -> str:
@@ -125,13 +125,13 @@ class PlainTokenizer:
 
 
 def inference_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
-    """The tokenizer in ``folder`` for inference: a ``PlainTokenizer``, or else what ``load_tokenizer`` gives.
+    """The tokenizer in ``folder`` for inference: a ``PlainTokenizer``, or else the result of ``load_tokenizer``.
 
     Raises ``DataError`` as ``load_tokenizer`` does.
     """
     try:
         found: Any = _plain_tokenizer(folder)
-    except Exception:  # whatever is wrong with the files: the loader says it
+    except Exception:  # the loader reports any fault of the files
         found = None
     return found or load_tokenizer(folder)
 
@@ -172,14 +172,14 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
 def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
     """The tokenizer in ``folder`` as ``AutoTokenizer`` reads it; raises ``DataError`` if it is missing or broken.
 
-    Next to some configurations (qwen2), transformers builds a class of its own from the vocabulary and the added tokens
-    and ignores how tokenizer.json splits a text. A folder that such a class would read differently is refused.
+    For some configurations (qwen2), transformers builds its own class from the vocabulary and the added tokens and
+    ignores how tokenizer.json splits a text. A folder that such a class would read differently is refused.
     """
     if not (folder / "tokenizer.json").exists():
         raise DataError(f"{folder}: no tokenizer.json; a model folder needs weights, config.json and tokenizer files")
     named = _settings(folder).get("tokenizer_class")
     from tokenizers import Tokenizer
-    from transformers import AutoTokenizer  # takes seconds; neutralising does not need it
+    from transformers import AutoTokenizer  # importing it takes seconds, and neutralising does not need it
 
     silence()
     loader: Any = AutoTokenizer
@@ -190,7 +190,7 @@ def open_tokenizer(folder: Path) -> PreTrainedTokenizerFast:
         if str(named).removesuffix("Fast") != chosen:
             backends.append(Tokenizer.from_file(str(folder / "tokenizer.json")))
         readings = [backend.encode(_PROBE, add_special_tokens=False).ids for backend in backends]
-    except Exception as error:  # the loader passes on whatever its Rust part and its parsers raise
+    except Exception as error:  # the loader passes on all errors of its Rust part and its parsers
         if lacks_memory(error):
             raise
         raise DataError(f"{folder}: the tokenizer's files cannot be read ({error!r:.200}); fetch them again") from error
@@ -219,7 +219,7 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast | PlainTokenizer, folder: 
     if isinstance(tokenizer, PlainTokenizer):
         return  # its files are already in this form
     settings = {name: value for name, value in _settings(folder).items() if name not in _LOCAL}
-    if isinstance(settings.get("extra_special_tokens"), list):  # a dict holds names of its own
+    if isinstance(settings.get("extra_special_tokens"), list):  # a dict has its own names
         settings[_ADDITIONAL] = settings.pop("extra_special_tokens")
     if settings["tokenizer_class"] == "TokenizersBackend":
         settings["tokenizer_class"] = "PreTrainedTokenizerFast"
@@ -334,7 +334,7 @@ class ChatFrame:
         try:
             encoded = self._backend.encode_batch_fast(texts, add_special_tokens=False)
         except BaseException as error:
-            if type(error).__name__ != "PanicException":  # of the Rust part, which derives from BaseException
+            if type(error).__name__ != "PanicException":  # the Rust part's error, which derives from BaseException
                 raise
             raise DataError(
                 f"the tokenizer cannot read a prompt ({error!s:.200}); fetch the model's files again"
@@ -345,7 +345,7 @@ class ChatFrame:
 def around(
     tokenizer: PreTrainedTokenizerFast, turns: Sequence[tuple[str, str]], system: str | None = None
 ) -> list[str] | None:
-    """The chat template's text before the first, between the, and after the last of some turns, each (role, text).
+    """The chat template's text before, between and after some turns, each (role, text).
 
     ``system`` belongs to the text before. None if the template does not contain the turns verbatim. Raises
     ``DataError`` if it cannot be rendered.
@@ -354,7 +354,7 @@ def around(
     messages[:0] = [] if system is None else [{"role": "system", "content": system}]
     try:
         rest = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=False))
-    except Exception as error:  # the template is a program of the model's publisher, which runs in a sandbox
+    except Exception as error:  # the template is a program by the model's publisher; it runs in a sandbox
         raise DataError(
             f"the chat template cannot be rendered ({error!r:.200}); fetch the model's files again"
         ) from error

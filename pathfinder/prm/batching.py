@@ -1,7 +1,7 @@
-"""Batches of solutions from many callers: a free thread scores what waits, in fair order and for a short time.
+"""Batches of solutions from many callers: a free thread scores waiting solutions, in fair order and for a short time.
 
-Each solution has a rank: the tokens of its request up to its own end, counted from the rank that is being scored when
-the request arrives. The lowest rank is next, so a large request waits for a bounded amount of later work
+Each solution has a rank: the tokens of its request up to its own end, added to the rank being scored when the request
+arrives. The lowest rank is next, so a large request waits for a bounded amount of later work
 (self-clocked fair queueing, Golestani 1994). A batch takes about ``SLICE`` seconds. A long solution is scored in parts
 of this time, one at a time. Its next part starts when no short solution waits or is being scored, or after ``PATIENCE``
 batches of short ones.
@@ -27,7 +27,7 @@ from typing import Self
 from pathfinder.core.steps import PRM, Solution, StepScore
 
 BATCH = 64
-"""Most solutions of a batch. The scorer's token budget splits it further, so memory does not depend on it."""
+"""The most solutions in a batch. The scorer's token budget splits it further, so memory does not depend on it."""
 
 UNIT = 1024
 """Tokens (``tokens_of``) of the longest solution that shares batches, and of the smallest limit of a batch."""
@@ -36,19 +36,19 @@ SLICE = 0.05
 """Seconds that a batch, or a part of a long solution, should take."""
 
 PATIENCE = 8
-"""Batches of short solutions that a long one waits for, at most, before its next part is scored."""
+"""The most batches of short solutions that a long solution waits for before its next part is scored."""
 
 BYTES_PER_TOKEN = 3
 """Tokens are estimated, because counting them takes time: one per three bytes of UTF-8."""
 
 _PER_SOLUTION, _PER_STEP = 64, 16  # tokens of the system text and the chat template, and of a step's captions
 _GATHERING = 0.25
-"""The longest wait for the callers of the last batch, as a share of the time that it took."""
+"""The longest wait for the callers of the last batch, as a share of the batch's time."""
 
 Scores = list[StepScore]
 Score = Callable[[Sequence[Solution]], list[Scores]]
 Parts = Callable[[Solution, float], Iterator[Scores]]
-"""Scores of a solution's next steps, in parts of about so many seconds; nothing if it is too long for the model."""
+"""Scores of a solution's next steps, in parts of about this many seconds; nothing if it is too long for the model."""
 
 
 def tokens_of(solution: Solution) -> int:
@@ -58,7 +58,7 @@ def tokens_of(solution: Solution) -> int:
 
 
 def threads_for(prm: PRM) -> int:
-    """The number of threads that may score at once with profit: two for a PathFinder-PRM that runs on one core.
+    """The number of threads that pays off: two for a PathFinder-PRM that runs on one core.
 
     More than two were not measured; they would wait for each other in Python's interpreter.
     """
@@ -80,12 +80,12 @@ def parts_of(prm: PRM) -> Parts | None:
 
 
 class FullError(Exception):
-    """The solutions that wait have more tokens than the queue may hold."""
+    """The waiting solutions would have more tokens than the queue may hold."""
 
 
 @dataclass(order=True, slots=True)
 class _Entry:
-    """A solution that waits, or whose ``parts`` are being scored. The lowest ``rank`` is next."""
+    """A waiting solution, or one whose ``parts`` are being scored. The lowest ``rank`` is next."""
 
     rank: int
     number: int
@@ -99,10 +99,10 @@ class _Entry:
 class Batcher:
     """Scores solutions of concurrent callers in fair order, on ``threads`` threads of its own.
 
-    The solutions that wait or are scored have at most ``most_tokens`` tokens (``tokens_of``). A caller that cancels a
-    future gives its tokens back at once; its solution is in no later batch, and no later part of it is scored.
-    ``parts`` scores a long solution in parts; without it a long solution is one batch. With several threads, ``score``
-    must allow calls at the same time. Use it as a context manager: its end refuses what still waits.
+    The solutions that wait or are being scored have at most ``most_tokens`` tokens (``tokens_of``). Cancelling a future
+    frees its tokens at once; no later batch contains the solution, and no later part of it is scored. ``parts`` scores
+    a long solution in parts; without it a long solution is one batch. With several threads, ``score`` must allow calls
+    at the same time. Use it as a context manager: its end refuses all waiting solutions.
     """
 
     def __init__(self, score: Score, parts: Parts | None = None, most_tokens: int = 1 << 18, threads: int = 1) -> None:
@@ -146,7 +146,7 @@ class Batcher:
         return self._tokens
 
     def refuse(self, tokens: int) -> None:
-        """Raise ``FullError`` if a request of so many tokens does not fit into the queue now."""
+        """Raise ``FullError`` if a request of this many tokens does not fit into the queue now."""
         if self._is_closed or self._tokens + tokens > self._most_tokens:
             raise FullError
 
@@ -175,7 +175,7 @@ class Batcher:
             self.abandoned += future.cancelled()
 
     def _work(self) -> None:
-        last, last_s = 1, 0.0  # solutions of this thread's last batch, and its seconds
+        last, last_s = 1, 0.0  # the size and the seconds of this thread's last batch
         while batch := self._next(last, last_s):
             start = time.monotonic()
             if batch[0].tokens > UNIT:
@@ -191,7 +191,7 @@ class Batcher:
     def _score_batch(self, batch: Sequence[_Entry]) -> None:
         try:
             self._finish(batch, self._score([entry.solution for entry in batch]))
-        except Exception:  # one bad solution must not fail the others: score each by itself
+        except Exception:  # one bad solution must not fail the rest: score each by itself
             for entry in batch:
                 try:
                     self._finish([entry], self._score([entry.solution]))
@@ -199,7 +199,7 @@ class Batcher:
                     entry.future.set_exception(error)
 
     def _continue(self, entry: _Entry) -> None:
-        """Score the next part of a long solution, and let others have a turn."""
+        """Score the next part of a long solution, and then let other solutions have a turn."""
         has_more, failure = False, None
         try:
             has_more = self._score_part(entry)

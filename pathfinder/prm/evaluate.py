@@ -1,9 +1,8 @@
 """PathFinder-PRM on whole benchmarks: ProcessBench and PRMBench by each reading, and step scores in chunks.
 
 A step is correct by a reading if its value reaches the threshold (``core.readings``). The main figures follow the
-reading that the benchmark declares or, if the variant does not have it, the one that it has. Rule "official" reads the
-labels of the first pass under the published prompt of PRMBench. One or several processes compute the chunks
-(``engines.workers``).
+benchmark's declared reading or, if the variant lacks it, the variant's own. Rule "official" reads the labels of the
+first pass under the published prompt of PRMBench. One or several processes compute the chunks (``engines.workers``).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ Scores = list[list[StepScore]]
 
 
 def readings_on(benchmark: BenchmarkName, variant: Variant) -> tuple[str, ...]:
-    """The readings of a variant on a benchmark, the one of the main figures first."""
+    """The readings of a variant on a benchmark; the main figures' reading is first."""
     has = readings_of(variant)
     main = reading_for(PRMBENCH if benchmark == "prmbench" else PROCESSBENCH, has)
     return (main, *(reading for reading in ("soundness", "quality") if reading in has and reading != main))
@@ -128,7 +127,7 @@ def verdicts(scores: Scores, rule: str, threshold: float = 0.5) -> list[Verdicts
 
 
 StopOf = Callable[[int], Stop]
-"""Makes the ``stop`` of a number of solutions. A function of a module, because workers import it."""
+"""Makes the ``stop`` for a number of solutions. It is a module's function, because workers import it."""
 
 
 @contextmanager
@@ -192,7 +191,7 @@ def score_chunks(
 
 
 def workers_of(job: Job, settings: Score, check: Callable[[], None], served: bool = True) -> Workers:
-    """The processes of a job that opens a PRM; those with a server (``served``) need only one."""
+    """The processes of a job that opens a PRM; with a server (``served``), one is enough."""
     if served and settings.engine == "vllm":
         return Workers(job, 1, cards_needed(settings), check)
     return Workers(job, settings.processes, 1, check)
@@ -217,7 +216,7 @@ def scores_to_json(scores: Sequence[StepScore]) -> list[Any]:
 
 
 def scores_from_json(value: Sequence[Any]) -> list[StepScore]:
-    """The opposite of ``scores_to_json``."""
+    """The inverse of ``scores_to_json``."""
     return [
         StepScore(dict(first), math.nan if reward is None else reward, redundancy=redundancy, means=means)
         for first, reward, redundancy, means in value

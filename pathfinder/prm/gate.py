@@ -1,6 +1,6 @@
-"""The checks before the server reads a request: host and origin, token and length, room in the queue, and time.
+"""The checks before the server reads a request: host, origin, token, length, room in the queue, and time.
 
-``Impatient`` closes connections on which nothing useful arrives. ``Gate`` ends the work for a client that has gone.
+``Impatient`` closes connections on which nothing useful arrives. ``Gate`` ends the work for a client that has left.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _CLOSE = {"Connection": "close"}
 
 
 class OwnHost:
-    """Answers 403 to a request under another name of the server, or from a page of another host or port.
+    """Answers 403 to a request under a foreign name of the server, or from a page of a different host or port.
 
-    ``names`` are further names of the server, such as the name of a proxy. A foreign name that resolves to this machine
-    lets a page read the answers; a page of another host could keep the server busy. Programs send no origin and are
-    served.
+    ``names`` are further names of the server, such as the name of a proxy. Under a foreign name that resolves to this
+    machine, a page could read the answers; a page of a different host could keep the server busy. Programs send no
+    origin and are served.
     """
 
     def __init__(self, app: ASGIApp, names: Collection[str] = ()) -> None:
         self._app, self._names = app, {name.lower() for name in names}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on if it names this server and comes from no other origin."""
+        """Pass the request on if it names this server and comes from this origin or none."""
         if scope["type"] == "http":
             headers = Headers(scope=scope)
             host, origin = headers.get("host", ""), headers.get("origin")
@@ -69,11 +69,11 @@ class Bearer:
 
 
 class Gate:
-    """Reads bodies of at most ``most_tokens`` tokens, and cancels the work for a client that has gone.
+    """Reads bodies of at most ``most_tokens`` tokens, and cancels the work for a client that has left.
 
-    It answers 413 to a longer body, 429 to one that the queue has no room for, and 400 to one with two lengths: a
-    proxy that reads the other length would take the end of a body for the next request, or the other way round. The
-    length of a body is a sufficient estimate of its tokens, so none of this waits for the body or parses it.
+    It answers 413 to a longer body, 429 if the queue has no room for it, and 400 to a body with two lengths. A proxy
+    that reads the second length could take the end of a body for the next request, or vice versa. The length of a body
+    is a sufficient estimate of its tokens, so these checks neither wait for the body nor parse it.
     """
 
     def __init__(self, app: ASGIApp, batcher: Batcher, most_tokens: int, refused: Counter[str]) -> None:
@@ -131,7 +131,7 @@ class Gate:
             await asyncio.wait((answer, gone), return_when=asyncio.FIRST_COMPLETED)
         finally:
             gone.cancel()
-            answer.cancel()  # and with it what waits in the queue; nothing happens to an answer that is complete
+            answer.cancel()  # this also cancels its waiting solutions; a complete answer is not affected
         with suppress(asyncio.CancelledError):
             await answer
 
@@ -195,7 +195,7 @@ def _name(host: str) -> str:
 
 
 def is_own(host: str) -> bool:
-    """Return whether a server that listens on ``host`` can be reached from this machine only."""
+    """Return whether only this machine can reach a server that listens on ``host``."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

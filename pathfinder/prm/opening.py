@@ -1,6 +1,6 @@
 """Open PathFinder-PRM in this process or behind a server. ``pathfinder.baselines.opening`` adds the published PRMs.
 
-A PathFinder-PRM is a run of the project or a checkpoint of the authors, which is evaluated as a run is, but never
+A PathFinder-PRM is a run of the project or a checkpoint of the authors, which is evaluated like a run, but never
 trained. A profile lists the checkpoints under ``baselines``, together with the published PRMs.
 """
 
@@ -30,7 +30,7 @@ DEFAULTS = Score.model_construct(**_LOCAL, base_url="", concurrency=32)
 
 
 def model_of(name: str) -> Path:
-    """The model folder of a run or a checkpoint; raises ``DataError`` if it is the name of neither."""
+    """The model folder of a run or a checkpoint; raises ``DataError`` for any other name."""
     return FETCHED / name if name in CHECKPOINTS else Path("models") / parse_run(name).name
 
 

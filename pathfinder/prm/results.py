@@ -1,4 +1,4 @@
-"""Solutions that people give, and the typed results that they get, in every form: JSON rows, predictions, pictures."""
+"""Given solutions and their typed results in every form: JSON rows, predictions, pictures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathfinder.core.steps import PRM, ScoredStep, Solution, StepScore, by_readi
 Form = Literal["processbench", "prmbench"]
 """Prediction files that can be written."""
 PRINTED = 512
-"""Solutions that are scored before their rows are printed, so that an interruption loses no more."""
+"""The number of solutions that are scored before their rows are printed; an interruption loses at most these."""
 
 TOO_LONG = "longer than the model's context"
 """The reason of a solution without scores."""
@@ -27,7 +27,7 @@ NO_STEP = "empty"
 class ScoredSolution:
     """The scores of a solution's steps.
 
-    ``unlike`` says how the solution differs from all that a small model learnt from; its scores then mean little.
+    ``unlike`` says how the solution differs from all texts that a small model learnt from; its scores then mean little.
     """
 
     problem: str
@@ -79,7 +79,7 @@ def scored_solution(
 ) -> ScoredSolution | UnscoredSolution:
     """The typed result of a solution. Without scores, it is longer than the model's context or has no step.
 
-    ``unlike`` is what ``Known.unlike`` says of it.
+    ``unlike`` is the result of ``Known.unlike`` for it.
     """
     if not scores:
         return UnscoredSolution(solution.problem, TOO_LONG if solution.steps else NO_STEP)
@@ -100,7 +100,7 @@ def read_solutions(given: Given) -> list[Solution]:
 def scored_part(
     prm: PRM, part: Sequence[Solution], on_done: Callable[[int], None] | None = None
 ) -> list[list[StepScore]]:
-    """``prm.score``, without asking for solutions that have no step; these have no scores."""
+    """``prm.score`` on the solutions that have steps; the rest have no scores."""
     whole = [solution for solution in part if solution.steps]
     scores = iter(prm.score(whole, on_done) if whole else [])
     if on_done is not None and len(whole) < len(part):
@@ -111,8 +111,8 @@ def scored_part(
 def prediction(form: Form, solution: Solution, scores: Sequence[StepScore]) -> dict[str, Any]:
     """The row of a prediction file that ``pathfinder grade`` reads, by the reading that the benchmark declares.
 
-    A score without that reading is read by what it has. ProcessBench's subset is the part of the id before its last
-    hyphen.
+    A score without that reading is read by the reading that it has. ProcessBench's subset is the part of the id before
+    its last hyphen.
     """
     if form == "prmbench":
         has_both = all(step.soundness is not None and step.quality is not None for step in scores)

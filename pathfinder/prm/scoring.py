@@ -1,7 +1,7 @@
 """PathFinder-PRM in this process: the labels and the reward of every step, many steps per forward pass.
 
 Per step: P(``<+>``) of the first-pass labels, and P(``<+>``) at Correctness given the *predicted* first labels (paper
-algorithm 1). Trees of prompts share what the prompts share: the system text, the problem, the earlier steps.
+algorithm 1). Trees hold the common parts of prompts once: the system text, the problem, the earlier steps.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ class Scorer:
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None, stop: Stop | None = None
     ) -> list[list[StepScore]]:
-        """Score every step of every solution; ``on_done`` receives how many more solutions are finished.
+        """Score every step of every solution; ``on_done`` receives the number of newly finished solutions.
 
-        With ``stop``, score the steps of a solution up to and including the first one that it holds for, in waves that
-        grow and reuse the trunks of the wave before. A solution that is longer than the model's context has no scores.
-        Raises ``DataError`` as ``refuse_other_tokens`` does.
+        With ``stop``, score a solution's steps up to and including the first for which it returns True, in growing
+        waves that reuse the trunks of the wave before. A solution that is longer than the model's context has no
+        scores. Raises ``DataError`` as ``refuse_other_tokens`` does.
         """
         out: list[list[StepScore]] = [[] for _ in solutions]
         for chunk in chunks(solutions, stops=stop is not None):
@@ -96,7 +96,7 @@ class Scorer:
             yield sum(len(parts[item]) for item in batch)
 
     def _prompts(self, queries: Mapping[int, list[Query]]) -> dict[int, list[Encoded]]:
-        """The prompts of whole solutions, without solutions of which a prompt is longer than the model's context."""
+        """The prompts of whole solutions, without solutions that have a prompt longer than the model's context."""
         some = {index: mine for index, mine in queries.items() if mine}
         # the last prompt is the longest, and all prompts of a long solution take long
         lasts = zip(some, self._reader.encode([mine[-1] for mine in some.values()]), strict=True)
@@ -145,7 +145,7 @@ class Scorer:
             found = [score for score in self._score_onto(trunks, {0: queries[:size]})[0] if score is not None]
             out += found
             refuse_other_tokens(self._reader.prompter, [solution], [out])
-            took = time.monotonic() - start  # without the wait until the next part is asked for
+            took = time.monotonic() - start  # without the wait until the caller asks for the next part
             yield found
             queries = queries[size:]
             size = max(1, min(2 * size, int(size * seconds / took)))
@@ -153,7 +153,7 @@ class Scorer:
     def rounds(self) -> RoundScorer:
         """A scorer of candidates for one search: each round reuses the trunks of the round before.
 
-        A round costs its own candidates and the last step. A problem that is missing from a round is forgotten.
+        A round computes only its own candidates and the last step. A problem that is missing from a round is forgotten.
         """
         trunks: dict[str, Trunk] = {}
         return lambda rounds: self._score_onto(trunks, candidate_queries(rounds))
@@ -205,7 +205,7 @@ class TreeReader:
         self.prompter = prompter
         self._model, self._dtype, self._mode = model, dtype, mode
         self._backend = backend or layout.backend_on(model.device)
-        # Two passes of mode "both" run one below the other. Other modes and sequential labels share one tree.
+        # In mode "both", the second pass runs below the first. Other modes and sequential labels share one tree.
         passes = prompter.passes
         self._has_second = mode is Mode.BOTH and len(passes) == 2
         self._first = passes_for(mode, passes)[:1] if self._has_second else passes_for(mode, passes)
@@ -235,7 +235,7 @@ class TreeReader:
     def scores(self, trees: Sequence[PromptTree], trunks: list[Trunk] | None = None) -> list[list[StepScore]]:
         """Scores of every tree's queries, from one batch per pass.
 
-        ``trunks`` holds what earlier batches computed of each tree; this batch's trunks replace it.
+        ``trunks`` holds the parts of each tree that earlier batches computed; this batch's trunks replace them.
         """
         plain = [tree.tree for tree in trees]
         if trunks is None:

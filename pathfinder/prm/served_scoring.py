@@ -1,8 +1,8 @@
 """PathFinder-PRM behind a server: the scores of ``pathfinder.prm.scoring``, from one-token completions of vLLM.
 
 Each mark of a step is one request: the prompt up to the label as token ids, answered by the log-probabilities of
-``<+>`` and ``<->`` as the next token. The server's prefix cache takes the place of the trees; prompts, passes and rules
-are the same code. Only the PRM's tokenizer and ``pathfinder.json`` are read here, no weights.
+``<+>`` and ``<->`` as the next token. The server's prefix cache replaces the trees; prompts, passes and rules are the
+same code. This module reads only the PRM's tokenizer and ``pathfinder.json``, no weights.
 """
 
 from __future__ import annotations

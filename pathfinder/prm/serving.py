@@ -1,7 +1,7 @@
 """PathFinder-PRM behind HTTP: typed step scores, and the routes of vLLM's pooling server.
 
-Requests of all clients share batches (``Batcher``), which are in fair order. ``gate`` refuses requests
-unread. Only the page and ``/rerank`` show the text of a request again, and ``unlike`` words of it. ``docs/server.md``
+Requests of all clients share batches in fair order (``Batcher``). ``gate`` refuses requests unread. Answers do not
+repeat the text of a request, except on the page and in ``/rerank``; ``unlike`` repeats words of it. ``docs/server.md``
 describes the routes.
 """
 
@@ -101,12 +101,12 @@ def make_app(
 ) -> FastAPI:
     """The application; ``model`` is the name that it reports.
 
-    With ``is_local`` or ``names`` it answers only under the names of this machine and ``names``, and to no page of
-    another origin (``OwnHost``). A request has at most ``most_tokens`` tokens (``tokens_of``) and ``deadline_s``
-    seconds. A ``token`` is asked of every client (``Bearer``). ``known`` is the model's.
+    With ``is_local`` or ``names``, it answers only under the names of this machine and ``names``, and to no foreign
+    page (``OwnHost``). A request has at most ``most_tokens`` tokens (``tokens_of``) and ``deadline_s`` seconds. Every
+    client must send the ``token`` (``Bearer``). ``known`` describes the model's training texts.
 
     Its routes raise ``HTTPException`` for a full queue (429), for solutions that cannot be scored (400, 422), and for
-    those that are not scored in time (503).
+    solutions that are not scored in time (503).
     """
     app = FastAPI(title="PathFinder-PRM", description=__doc__, docs_url="/docs", redoc_url=None)
     refused = Counter[str](dict.fromkeys(("too many waiting", "too long", "too late", "invalid", "failed"), 0))
@@ -154,7 +154,7 @@ def make_app(
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
         refused["invalid"] += 1
         if not _is_json(request):
-            # Reading any type would serve pages of other sites: a browser lets them send text, but not JSON.
+            # Accepting every type would serve foreign pages, because a browser lets them send text, but not JSON.
             return refusal(request.url.path, "send JSON with the header `Content-Type: application/json`", 415)
         found = [{"at": [str(part)[:50] for part in e["loc"]], "message": e["msg"]} for e in error.errors()[:5]]
         return refusal(request.url.path, found, 422)
@@ -174,7 +174,7 @@ def make_app(
 
     @app.get("/health")
     async def health() -> dict[str, Any]:
-        """Answer that the server works, and how many solutions wait."""
+        """Answer that the server works, with the number of waiting solutions."""
         return {"status": "ok", "model": model, "waiting": batcher.waiting}
 
     @app.get("/metrics", response_class=PlainTextResponse)
@@ -220,14 +220,14 @@ def make_app(
 
 
 def _unfit(one: Solution) -> str:
-    """Why a solution is not scored; empty if it is."""
+    """The reason why a solution is not scored; empty if it is."""
     if not one.steps:
         return NO_STEP
     return LONG_TEXT if max(map(len, (one.problem, *one.steps))) > MOST_CHARACTERS else ""
 
 
 def read_form(body: bytes) -> tuple[str, str]:
-    """Problem and steps from a form as a browser sends it; a missing field is empty.
+    """Problem and steps from a browser's form; a missing field is empty.
 
     Raises ``ValueError`` if there are other fields.
     """
@@ -272,7 +272,7 @@ def _flagged(scored: ScoredSolution) -> str:
 
 
 def http_server(app: FastAPI, log_level: str = "warning") -> uvicorn.Server:
-    """Serves ``app`` to at most ``MOST_CONNECTIONS`` clients; the others get 503. Slow ones are closed."""
+    """Serves ``app`` to at most ``MOST_CONNECTIONS`` clients; any more get 503. It closes slow connections."""
     settings = uvicorn.Config(app, http=Impatient, ws="none", limit_concurrency=MOST_CONNECTIONS, log_level=log_level)
     return uvicorn.Server(settings)
 
@@ -286,15 +286,15 @@ def listening(host: str, port: int) -> Iterator[tuple[socket.socket, str]]:
     except OSError as error:
         raise DataError(f"{host}:{port}: {error.strerror or error}; give another --host or --port") from error
     with made:
-        # asyncio does this only for sockets that name their protocol. Without it an answer's body, which follows its
-        # headers in a packet of its own, waits 40 ms for the client's delayed acknowledgement.
+        # asyncio does this only for sockets that name their protocol. Otherwise, an answer's body, which follows its
+        # headers in a separate packet, waits 40 ms for the client's delayed acknowledgement.
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         name = f"[{host}]" if ":" in host else host
         yield made, f"http://{name}:{made.getsockname()[1]}/"
 
 
 def _is_json(request: Request) -> bool:
-    """Return whether the header says that the body is JSON; FastAPI parses the body of no other request."""
+    """Return whether the header says that the body is JSON; FastAPI parses only such bodies."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     return re.fullmatch(r"application/([^/]+\+)?json", kind) is not None
 

@@ -22,9 +22,9 @@ from pathfinder.tree.passes import PRESETS, Mode, Place, Prompter, Query, expect
 WAVE = 2
 """Steps of a solution's first wave when scoring stops early; each wave is twice as long as the one before."""
 OPEN = 64
-"""Solutions whose trunks are kept at once when scoring stops early."""
+"""The number of solutions whose trunks are kept at once when scoring stops early."""
 _CHUNK = 256
-"""Solutions whose prompts are held at once."""
+"""The number of solutions whose prompts are held at once."""
 
 Stop = Callable[[int, StepScore], bool]
 """Receives a solution's number and the score of its next step; True ends the scoring of that solution."""
@@ -46,9 +46,10 @@ def open_prompter(model: OpenedModel, preset: str) -> Prompter:
 
 
 def chunks(solutions: Sequence[Solution], stops: bool = False) -> list[list[int]]:
-    """Indices in the chunks that are scored apart from each other, smaller ones if scoring ``stops`` early.
+    """The indices of each separately scored chunk; chunks are smaller if scoring ``stops`` early.
 
-    One problem's solutions are together, and problems of similar length. The solutions of a chunk make one chunk.
+    A chunk has all solutions of a problem, and problems of similar length. The solutions of one chunk form one chunk
+    again.
     """
     by_problem: dict[str, list[int]] = {}
     for index, solution in enumerate(solutions):
@@ -66,7 +67,7 @@ def queries_of(solution: Solution) -> list[Query]:
 
 
 def candidate_queries(rounds: Mapping[str, Candidates]) -> dict[str, list[Query]]:
-    """Per problem one query per candidate."""
+    """One query per candidate of each problem."""
     return {
         key: [Query(f"{key}, candidate {i}", c.problem, c.prefix, step) for i, step in enumerate(c.steps)]
         for key, c in rounds.items()

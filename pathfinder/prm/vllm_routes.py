@@ -1,8 +1,8 @@
 """The routes of vLLM's pooling server: step rewards under ``/classify``, ``/pooling``, ``/rerank`` and ``/score``.
 
 Fields, usage and errors have the names of vLLM 0.32 (``entrypoints/pooling/{classify,pooling,scoring}/protocol.py``).
-A setting that would change the numbers, such as a truncation, is refused. Others are ignored, as vLLM ignores unknown
-fields. Tokens are the server's estimate (``tokens_of``). ``docs/server.md`` says what the numbers mean.
+A setting that would change the numbers, such as a truncation, is refused. Other settings are ignored, as vLLM ignores
+unknown fields. Tokens are the server's estimate (``tokens_of``). ``docs/server.md`` says what the numbers mean.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Turn(BaseModel):
 class PoolingRequest(_Settings):
     """Texts, or one chat. A text has blank lines between the problem and the steps.
 
-    The last turn of a chat is a solution of the last user turn before it, or a text if there is no such turn.
+    The last turn of a chat is a solution to the last user turn before it; without such a turn, it is a text.
     """
 
     input: str | Annotated[list[str], Field(min_length=1, max_length=MOST_STEPS)] | None = None
@@ -93,13 +93,13 @@ Texts = str | Annotated[list[str], Field(min_length=1, max_length=MOST_STEPS)]
 
 
 class PairsRequest(_Settings):
-    """As many problems as solutions, or one problem of all solutions."""
+    """As many problems as solutions, or one problem for all solutions."""
 
     problems: Annotated[Texts, Field(validation_alias=AliasChoices("text_1", "queries", "data_1"))]
     answers: Annotated[Texts, Field(validation_alias=AliasChoices("text_2", "documents", "data_2"))]
 
     def solutions(self) -> list[SolutionIn]:
-        """The solutions of the request; raises ``InvalidError`` for different numbers, and for too many steps."""
+        """The solutions of the request; raises ``InvalidError`` for unequal numbers, and for too many steps."""
         problems, answers = ([one] if isinstance(one, str) else one for one in (self.problems, self.answers))
         if len(problems) not in (1, len(answers)):
             raise InvalidError(422, f"{len(problems)} problems for {len(answers)} solutions; give one, or as many")
@@ -109,7 +109,7 @@ class PairsRequest(_Settings):
 def add_routes(app: FastAPI, score: Score, model: str) -> None:
     """Add the routes to ``app``; ``score`` scores the solutions of a request, and raises ``HTTPException``.
 
-    A solution that cannot be scored refuses the whole request with 400, as vLLM does.
+    If a solution cannot be scored, the whole request gets 400, as with vLLM.
     """
 
     async def rewards_of(solutions: Sequence[SolutionIn]) -> list[list[float]]:
@@ -131,7 +131,7 @@ def add_routes(app: FastAPI, score: Score, model: str) -> None:
 
     @app.post("/pooling")
     async def pooling(request: PoolingRequest) -> dict[str, Any]:
-        """Per step [1 - reward, reward]; with the task "classify", per solution by its smallest reward."""
+        """For each step [1 - reward, reward]; with the task "classify", for each solution by its smallest reward."""
         given = request.solutions()
         rows = [[[1 - reward, reward] for reward in rewards] for rewards in await rewards_of(given)]
         whole = request.task == "classify"
@@ -166,7 +166,7 @@ def add_routes(app: FastAPI, score: Score, model: str) -> None:
 
 
 def refusal(path: str, detail: Any, status: int, headers: Mapping[str, str] | None = None) -> JSONResponse:
-    """An error: ``detail``, a text or places (``at``) with messages; here vLLM's ``error``, with 400 for 422."""
+    """An error in vLLM's form (``error``), with 400 for 422; ``detail`` is a text, or places (``at``) with messages."""
     if path not in PATHS:
         return JSONResponse({"detail": detail}, status, headers)
     code = HTTPStatus(400 if status == 422 else status)

@@ -56,7 +56,7 @@ def look_up_all(settings: Download) -> dict[str, Listing]:
 def fetch_source(source: Source, folder: Path, settings: Download, listing: Listing | None = None) -> Fetched:
     """Fetch ``source`` into ``folder`` and check its digests; ``settings`` are the network's.
 
-    ``listing`` comes from ``look_up_all``; a source of the Hub without one is looked up. Raises
+    ``listing`` comes from ``look_up_all``; a Hub source without a listing is looked up. Raises
     ``DataError`` for a wrong digest or setting, ``TransientError`` if the network fails.
     """
     _check_names(source, [*source.files, *map(source.path_of, source.files)])
@@ -95,7 +95,7 @@ def fetch_source(source: Source, folder: Path, settings: Download, listing: List
 
 
 def _check_model_names(source: Source) -> None:
-    """The Hub's cache keeps upstream names, so a model's files cannot be renamed, nor can a data set be a model."""
+    """The Hub's cache keeps upstream names, so a model's files cannot be renamed, and a data set cannot be a model."""
     is_model = source.name.startswith("models/")
     if is_model == source.location.startswith("datasets/"):
         raise wrong(source, f"{source.location} is {'a data set' if is_model else 'a model'} of the Hub")
@@ -163,7 +163,7 @@ def _files_below(source: Source, folder: Path) -> list[str]:
 
 
 def _check_links(source: Source, mirror: Path, paths: Iterable[Path]) -> None:
-    """Raise ``DataError`` for a path that leaves the mirror by a link, which could name any file of this machine."""
+    """Raise ``DataError`` for a link that leaves the mirror, because it could name any file of this machine."""
     for path in paths:
         target = Path(os.path.realpath(path))  # Path.resolve raises RuntimeError for a link to itself
         if not target.is_relative_to(mirror.resolve()):
@@ -228,7 +228,7 @@ def pin(path: Path, fetched: Mapping[str, Fetched]) -> list[str]:
 
 
 def _pin(entry: dict[str, Any], source: Source, fetched: Fetched) -> None:
-    """Write what is not pinned into the catalogue's entry; of a model, the files in the Hub's cache."""
+    """Write the missing pins into the catalogue's entry; for a model, these are the files in the Hub's cache."""
     if entry["revision"] != fetched.revision:
         entry["revision"] = fetched.revision
     digests = {name: found["sha256"] for name, found in (fetched.cached or fetched.files).items()}

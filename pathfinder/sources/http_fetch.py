@@ -20,7 +20,7 @@ from ground.text import printable
 from pathfinder.core.params import Download
 
 RETRIED = (408, 416, 425, 429)
-"""Refusals that may end, in addition to every 5xx."""
+"""Refusals that may be temporary, in addition to every 5xx."""
 _LONGEST_WAIT_S = 30.0
 _SPARE_BYTES = 1 << 30  # left free for everything else
 T = TypeVar("T")
@@ -46,7 +46,7 @@ def fetch_file(url: str, target: Path, partial: Path, settings: Download) -> Non
         if status < 500 and status not in RETRIED:
             raise DataError(f"{failure}; correct download.sources") from error
         if status == httpx.codes.REQUESTED_RANGE_NOT_SATISFIABLE:
-            part.unlink(missing_ok=True)  # all bytes were received before a kill: only a new start helps
+            part.unlink(missing_ok=True)  # all bytes had arrived before a kill: only a new start helps
         return failure, error.response.headers.get("Retry-After", "")
 
     kept = "the received part is kept, run the same command to resume"
@@ -81,7 +81,7 @@ def retried(
 
 
 def pause(failure: str, attempt: int, retries: int, retry_after: str = "") -> None:
-    """Wait before the next attempt: as long as the server's Retry-After header asks for, or longer each time.
+    """Wait before the next attempt: as long as the server's Retry-After header says, or else longer each time.
 
     A line on standard error names the failure, the wait, and the attempts that are left. ``attempt`` counts from 0.
     """
@@ -127,6 +127,6 @@ def _resume(url: str, part: Path, timeout_s: float) -> None:
         with part.open("ab" if start else "wb") as handle, Progress(f"fetch {part.stem}", total, "B") as progress:
             progress.resume(start)
             for chunk in response.iter_raw():
-                require_space(part.parent, len(chunk), url, "free some")  # a server need not say how much it sends
+                require_space(part.parent, len(chunk), url, "free some")  # a server need not state the length
                 handle.write(chunk)
                 progress.advance(len(chunk))

@@ -1,7 +1,7 @@
 """Fetch repositories of the Hub at one commit: a data set into a folder, a model into the Hub client's own cache.
 
-Complete files are never fetched again. A failed transfer is continued while the client lives, and started again for one
-file by the next run. Of a model, only data are fetched, never code or weights in a format that can run code.
+Complete files are never fetched again. The client continues a failed transfer; the next run starts that file again. For
+a model, only data are fetched, never code or weights in a format that can run code.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Listing:
 
 
 def wrong(source: Source, fault: str, remedy: str = "correct download.sources") -> DataError:
-    """The error that a source cannot be fetched as it is described."""
+    """The error for a source that cannot be fetched as described."""
     return DataError(f"source {source.name}: {fault}; {remedy}")
 
 
@@ -87,7 +87,7 @@ def look_up(source: Source, settings: Download) -> Listing:
 
 
 def _limits(seconds: float) -> Any:
-    """Seconds to wait for an answer, and the fewer to connect, in the form of the client's HTTP library."""
+    """Seconds to wait for an answer and, fewer, for a connection, in the form of the client's HTTP library."""
     library, connect = http_library(), min(seconds, _CONNECT_S)
     return (connect, seconds) if library.__name__ == "requests" else library.Timeout(seconds, connect=connect)
 
@@ -162,7 +162,7 @@ def _checked(source: Source, listing: Listing, path: str) -> dict[str, Any]:
     digest = sha256_file(file)
     for expected in (listing.sha256.get(path), source.sha256_of(path)):
         if expected not in (None, digest):
-            file.resolve().unlink()  # the blob that the name of the snapshot links to
+            file.resolve().unlink()  # the blob to which the snapshot's name links
             file.unlink(missing_ok=True)
             raise DataError(
                 f"source {source.name}: {path} of {listing.repo} at {listing.revision} has sha256 {digest}, expected "
@@ -219,7 +219,7 @@ def _fetch(source: Source, listing: Listing, settings: Download, folder: Path | 
 
 
 class _StoppedError(Exception):
-    """Ends a transfer that is under way, because another file failed or the user interrupted."""
+    """Ends a running transfer, because a file failed or the user interrupted."""
 
 
 def byte_bar(progress: Progress, stopped: threading.Event) -> Any:
@@ -233,14 +233,14 @@ def byte_bar(progress: Progress, stopped: threading.Event) -> Any:
             super().__init__(disable=True)
 
         def update(self, count: float | None = 1) -> None:
-            """Count ``count`` more bytes. Raises ``_StoppedError`` once the transfer is to stop."""
+            """Count ``count`` more bytes. Raises ``_StoppedError`` if the transfer should stop."""
             if stopped.is_set():
                 raise _StoppedError
             with lock:
                 progress.advance(int(count or 0))
 
         def update_transfer(self, count: float | None = 1) -> None:
-            """Bytes over the network, where the client also counts bytes on the disk."""
+            """Counts only bytes over the network; the client also counts bytes on the disk."""
 
         set_transfer_postfix_str = tqdm.set_postfix_str
 

@@ -1,4 +1,4 @@
-"""Models by the names that people use: a folder, a repository of the Hub at a revision, or a published PRM."""
+"""Models by name: a folder, a Hub repository at a revision, or a published PRM."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ PUBLISHED = {
 }
 """The published PRMs by name, as in the profile ``evaluate-published``; four revisions are branches, which can move."""
 _DEMO = "pathfinder/demo_model"
-"""The small PRM of this package, as the examples of the help name it."""
+"""The small PRM of this package, under its name in the help's examples."""
 _NAME_OF = {repository.title or repository.name: name for name, repository in PUBLISHED.items()}
 _SETTINGS = Download.model_construct(world="", retries=3, timeout_s=30.0, sources=[])
 
 
 def published_name(name: str | Path) -> str | None:
-    """The name in ``PUBLISHED`` of a PRM that is given by this name or by its repository, unless it is a folder."""
+    """The name in ``PUBLISHED`` of a PRM given by this name or its repository; not if that is a folder."""
     text = str(name)
     return None if Path(name).is_dir() else text if text in PUBLISHED else _NAME_OF.get(text)
 
@@ -74,7 +74,7 @@ def model_folder(name: str | Path, revision: str | None = None) -> Path:
     """The folder of the model ``name``: itself, or for a repository a folder that points to the Hub's cache.
 
     A repository is ``owner/name`` or a name in ``PUBLISHED``. It is fetched on first use. After that, a full commit id
-    needs no network. The default revision of a published PRM is that in ``PUBLISHED``, of other repositories ``main``.
+    needs no network. The default revision is the one in ``PUBLISHED`` or, for any other repository, ``main``.
     ``pathfinder/demo_model`` is the small PRM of this package, in any folder.
     Raises ``DataError`` for a name that is none of these, or a repository that cannot be read; ``TransientError`` if
     the Hub cannot be reached.
@@ -102,7 +102,7 @@ def model_folder(name: str | Path, revision: str | None = None) -> Path:
 def _fetched(repository: Repository, revision: str | None) -> Path:
     """The folder that points to the repository in the Hub's cache, with its parts, fetched if they are missing."""
     model = _source(repository.name, replace(repository, revision=revision or repository.revision))
-    name = repository.title or repository.name  # not the base model's own folder, which has no parts
+    name = repository.title or repository.name  # the base model's own folder has no parts
     folder = _pointer(name, commit) if is_commit(commit := model.revision or "") else None
     if folder is None or not is_cached(folder):
         listing = look_up(model, _SETTINGS)

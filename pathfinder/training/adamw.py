@@ -1,4 +1,5 @@
-"""AdamW (Loshchilov and Hutter 2019) by torch's fused function. torch's class imports its compiler: two seconds.
+"""AdamW (Loshchilov and Hutter 2019) by torch's fused function. torch's class imports its compiler, which takes two
+seconds.
 
 The constants are the defaults of ``torch.optim.AdamW``. Biases and the weights of norms, which have one dimension, do
 not decay.

@@ -89,9 +89,9 @@ def card_of(learnt: Learnt, settings: Train, sources: Mapping[str, int], labels:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A person's labelled steps that a model learnt from, how they were read, and the figures on the held-out ones.
+    """A user's labelled steps that a model learnt from, how they were read, and figures on the held-out steps.
 
-    ``sha256`` and ``rows`` describe the file. ``neutral`` says what a neutral step counts as, "" if there is none.
+    ``sha256`` and ``rows`` describe the file. ``neutral`` says how neutral steps count; "" if there are none.
     ``too_long`` has the tokens of the first steps that the base cannot read, which were left out. ``held_out``
     has the figures of each label (``training.metrics.HeldOut``).
     """
@@ -117,7 +117,7 @@ class Given:
 def card_of_given(
     given: Given, settings: Train, labels: Sequence[str], weights: int, separator: str | None = None
 ) -> str:
-    """The card of a model of so many ``weights`` that ``pathfinder train`` made from a person's own data.
+    """The card of a model with this number of ``weights`` that ``pathfinder train`` made from a user's data.
 
     ``separator`` follows each step in the prompt of a model that classifies tokens.
     """
@@ -187,7 +187,7 @@ def loading(variant: str) -> str:
 
 
 def deciding(settings: Train) -> dict[str, Any]:
-    """The settings that determine the weights: neither processes nor checkpoints."""
+    """The settings that determine the weights, without processes and checkpoints."""
     return settings.model_dump(exclude={"launch", "save_every", "checkpoint_gib"})
 
 

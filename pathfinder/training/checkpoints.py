@@ -1,12 +1,12 @@
-"""Checkpoints that many processes write while training continues, and any number of processes reads.
+"""Checkpoints: many processes write them while training continues, and any number of processes can read them.
 
 Every process copies its share of the trained weights and of the optimiser to main memory, and a thread writes it to
-``checkpoint-STEP/part-RANK-of-PROCESSES.safetensors``. Sharded weights are written as each process holds them; whole
-ones are divided among the processes. The file ``part-….json`` with the digests of a part is written last. A checkpoint
-is complete when all parts have theirs, and intact if the digests match. A torn checkpoint is reported and deleted.
+``checkpoint-STEP/part-RANK-of-PROCESSES.safetensors``. Each process writes its own shards; whole weights are divided
+among the processes. The file ``part-….json`` with the digests of a part is written last. A checkpoint is complete when
+all parts have their digests, and intact if the digests match. A torn checkpoint is reported and deleted.
 
-Frozen weights are not written; they come from the base model. Training draws no random numbers after its start, so
-there is no state of a generator.
+Frozen weights are not written; they come from the base model. Training draws no random numbers after its start, so no
+generator state is needed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _POLL_S = 0.2
 
 
 def trained(network: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
-    """The parameters of ``network`` that are trained, by name; of sharded ones, the shards."""
+    """The trained parameters of ``network`` by name; for sharded parameters, the shards."""
     for module in network.modules():
         if (reshard := getattr(module, "reshard", None)) is not None:  # a module of torch's FSDP
             reshard()  # an evaluation leaves the last unit whole
@@ -84,7 +84,7 @@ class Group:
         return cls(torch.distributed.get_rank(), torch.distributed.get_world_size(), device)
 
     def all_agree(self, verdict: bool) -> bool:
-        """Return whether ``verdict`` is true in every process; returns after all have asked."""
+        """Return whether ``verdict`` is true in every process; returns after all processes have called."""
         if self.processes == 1:
             return verdict
         votes = torch.tensor([int(verdict)], device=self._device)
@@ -104,14 +104,14 @@ def newest_checkpoint(folder: Path, group: Group | None = None) -> Path | None:
         if group.rank == 0:
             print(f"{checkpoint.name}: torn, removed; training resumes from the previous one", file=sys.stderr)
             shutil.rmtree(checkpoint)
-        group.all_agree(True)  # it is gone before any process looks at the disk
+        group.all_agree(True)  # remove it before any process looks at the disk
     return None
 
 
 def remove_progress(folder: Path) -> None:
     """Remove the examples and checkpoints of a finished run.
 
-    The folder loses its name in one step: a run that starts after a kill finds all of it or nothing.
+    The folder is renamed in one step, so a run that starts after a kill finds all of it or nothing.
     """
     finished = folder.with_name(f"{folder.name}.finished")
     remove(finished)  # what a killed run left
@@ -161,7 +161,7 @@ class Writer:
             raise self._error
 
     def _copy(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy in main memory, which the next checkpoint uses again."""
+        """A copy in main memory; the next checkpoint reuses it."""
         if name not in self._copies:
             self._copies[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
         return self._copies[name].copy_(tensor.detach(), non_blocking=True)
@@ -192,7 +192,7 @@ class Writer:
 
 
 def read_weights(checkpoint: Path, network: torch.nn.Module) -> None:
-    """Copy the trained weights of a checkpoint into ``network``, whatever number of processes wrote them."""
+    """Copy the trained weights of a checkpoint into ``network``; any number of processes may have written them."""
     slices = Slices(checkpoint.glob("part-*.safetensors"))
     with torch.no_grad():
         for name, parameter in trained(network).items():
@@ -211,7 +211,7 @@ def read_optimiser(checkpoint: Path, network: torch.nn.Module, optimiser: Any) -
 
 
 def _share(network: torch.nn.Module, optimiser: Any, group: Group) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors of which this process writes its rows: its rows of every sharded one, some of the whole ones."""
+    """The tensors that this process writes: its rows of every sharded tensor, and some of the whole tensors."""
     parameters = trained(network)
     whole = [name for name, parameter in parameters.items() if not is_sharded(parameter)]
     own = balance([parameters[name].numel() for name in whole], group.processes)[group.rank]

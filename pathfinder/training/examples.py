@@ -1,7 +1,7 @@
 """Training examples: all labelled steps and alternatives of a trajectory as one tree, and their split over steps.
 
-A soft label is the share of roll-outs from a step that ended well (its Monte-Carlo value). The target of Correctness is
-then that share of ``<+>`` and the rest of ``<->``. A share of 0 or 1 gives exactly the loss of the hard label.
+A soft label is the share of roll-outs from a step that ended well (its Monte-Carlo value). The target of Correctness
+then has this share of ``<+>``, and the rest is ``<->``. A share of 0 or 1 gives exactly the loss of the hard label.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Example:
     ids: tuple[str, ...]
     """The ids of its records."""
     samples: int
-    """The number of samples that the published training makes of it."""
+    """The number of samples that the published training makes from it."""
     sample_tokens: int
     """The number of tokens in these samples."""
 
@@ -70,8 +70,8 @@ _Labelled = tuple[dict[str, Any], Encoded, tuple[bool, ...]]
 def gold_labels(branch: dict[str, Any], labels: Sequence[str]) -> tuple[bool, ...]:
     """A branch's true values of ``labels``; "error_free" means that no type has an error.
 
-    The judge names one error of a wrong step, so "optimality" is 0 exactly for a step that is error-free and not
-    correct. Raises ``DataError`` if a label is neither 0 nor 1.
+    The judge names one error of a wrong step, so "optimality" is 0 only for a step that is error-free but not correct.
+    Raises ``DataError`` if a label is neither 0 nor 1.
     """
     truth = {name: branch[name] for name in STEP_LABELS}
     wrong = {name: value for name, value in truth.items() if value not in (0, 1)}
@@ -96,9 +96,9 @@ def read_examples(
 
     ``records_per_tree`` (0: no limit) cuts larger trees into even parts of neighbouring records, which makes the steps
     more diverse and costs tokens. A tree over ``budget`` tokens is also split between its records; a single record over
-    the budget is an example by itself. A record of more than ``positions`` tokens (0: no limit) is left out, and
+    the budget is a separate example. A record of more than ``positions`` tokens (0: no limit) is left out, and
     ``too_long`` receives its id and its number of tokens. ``weighting`` "problem" gives every problem the same total
-    weight; "device" makes each published sample an example by itself (``published.plan_samples``). ``soft`` takes the
+    weight; "device" makes each published sample a separate example (``published.plan_samples``). ``soft`` takes the
     targets of Correctness from the column ``mc_value`` of ``records.SOFT_TREES``.
 
     Raises ``DataError`` for a tree without a labelled step or a wrong label.
@@ -157,7 +157,7 @@ class _Reader:
             yield from self._split(row["tree_id"], fitting, samples)
 
     def _split(self, name: str, records: Sequence[_Labelled], samples: Sequence[Sequence[Pass]]) -> Iterator[Example]:
-        """One example of these samples of each record, or several if the tree of all records is over the budget."""
+        """One example with these samples of each record, or several if the tree of all records is over the budget."""
         gold = [labels for _, _, labels in records]
         passes = [step for sample in samples for step in sample]
         tree, readings = self.prompter.tree_of([encoded for _, encoded, _ in records], passes, gold)
@@ -199,9 +199,9 @@ def _soft_share(branch: dict[str, Any], hard: float) -> float:
 
 
 def plan_trees(examples: Sequence[Example], settings: Train) -> list[list[int]]:
-    """The examples of each optimiser step, which holds equally many records in every variant.
+    """The examples of each optimiser step; a step has the same number of records in every variant.
 
-    A record counts as the two samples that the published training makes of it for ``full``.
+    A record counts as two samples, as in the published training of ``full``.
     """
     samples = [2 * example.records for example in examples]
     return plan_steps(samples, settings.batch_samples, settings.epochs, settings.seed, settings.steps)
@@ -212,8 +212,8 @@ def plan_steps(
 ) -> list[list[int]]:
     """The examples of each optimiser step: seeded shuffles, filled up to ``batch_samples`` samples.
 
-    ``samples`` is the number of samples per example. A fractional last epoch ends after that share of its steps. With
-    ``exactly`` so many steps, the plan takes as many epochs as they need.
+    ``samples`` is the number of samples per example. A fractional last epoch ends after that share of its steps.
+    ``exactly`` sets the number of steps; the plan then takes as many epochs as these need.
     """
     steps: list[list[int]] = []
     for epoch in itertools.count():

@@ -43,7 +43,7 @@ def load_network(base: Path, tokenizer: Any, settings: Train) -> tuple[Any, list
     """
     if isinstance(tokenizer, tokens.PlainTokenizer):
         network: Any = decoder.load_decoder(open_model(base))
-        use_trees(network)  # another tensor in the weights makes it one of transformers
+        use_trees(network)  # an extra tensor in the weights means a transformers model
         return network.train(), []
     if not launch.sharded():
         return _whole(base, tokenizer, settings, None)
@@ -59,10 +59,10 @@ def load_network(base: Path, tokenizer: Any, settings: Train) -> tuple[Any, list
 
 
 def load_classifier(base: Path, settings: Train, separator: str) -> Any:
-    """The network that classifies tokens, as TRL's PRMTrainer takes it; a layer ``score`` that the base lacks is drawn.
+    """The network that classifies tokens, for TRL's PRMTrainer; if the base has no layer ``score``, it is drawn.
 
-    config.json names the classes and the separator. There is no dropout, which would make the branches of a tree
-    differ. Raises ``DataError`` as ``load_model`` does, and for a base with other classes.
+    config.json names the classes and the separator. Dropout is off, because it would make the branches of a tree
+    differ. Raises ``DataError`` as ``load_model`` does, and for a base with different classes.
     """
     from transformers import AutoConfig, AutoModelForTokenClassification
 
@@ -80,7 +80,7 @@ def load_classifier(base: Path, settings: Train, separator: str) -> Any:
 
 
 def gathered_network(base: Path, tokenizer: Any, settings: Train, weights: dict[str, torch.Tensor]) -> Any:
-    """The whole network with the ``weights`` that were gathered from all processes, which it takes over uncopied."""
+    """The whole network with the ``weights`` gathered from all processes; it uses them without a copy."""
     if settings.lora.rank:
         network, _ = _whole(base, tokenizer, settings, "cpu")
     else:
@@ -103,7 +103,7 @@ def positions(base: OpenedModel) -> int:
 def _whole(base: Path, tokenizer: Any, settings: Train, where: str | None) -> tuple[Any, list[str]]:
     dtype = settings.lora.base_dtype if settings.lora.rank else "float32"
     network: Any = model.load_model(open_model(base), dtype, where=where)
-    torch.manual_seed(settings.seed)  # without spare rows, the rows of new tokens are drawn
+    torch.manual_seed(settings.seed)  # without spare rows, the new tokens' rows are drawn
     added = model.add_labels(network, tokenizer)
     use_trees(network)
     if settings.lora.rank:
@@ -113,7 +113,7 @@ def _whole(base: Path, tokenizer: Any, settings: Train, where: str | None) -> tu
 
 
 def with_adapter(model: Any, settings: Lora, ids: LabelIds | None) -> Any:
-    """``model`` with a new adapter, seeded by torch's generator. Raises ``DataError`` for targets it does not have.
+    """``model`` with a new adapter, seeded by torch's generator. Raises ``DataError`` for unknown targets.
 
     Without ``ids`` of label tokens, ``model`` classifies tokens.
     """
@@ -126,7 +126,7 @@ def with_adapter(model: Any, settings: Lora, ids: LabelIds | None) -> Any:
             f"LoRA: the model has no module {', '.join(unknown)}; train all weights, or name its linear layers in "
             "train.lora.targets of a profile"
         )
-    more: dict[str, Any] = {"task_type": "TOKEN_CLS"}  # which trains the layer of the classes
+    more: dict[str, Any] = {"task_type": "TOKEN_CLS"}  # this trains the layer of the classes
     if ids is not None:
         rows = [ids.good, ids.bad, ids.mask]
         tied = model.get_input_embeddings().weight is model.get_output_embeddings().weight

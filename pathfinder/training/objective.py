@@ -2,8 +2,8 @@
 
 Loss and gradients equal the sum over the separate published samples (two per record: first labels masked, and
 Correctness given the gold first labels). The loss is cross-entropy over the whole vocabulary one token before each
-label, summed and divided by the label weights of the whole optimiser step. A mean per forward pass would overweight the
-labels of short passes.
+label; the sum is divided by the label weights of the whole optimiser step. A mean for each forward pass would
+overweight the labels of short passes.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def reading_losses(logits: torch.Tensor, targets: Targets, ids: LabelIds) -> tor
     return total - share * logits[:, ids.good] - (1 - share) * logits[:, ids.bad]
 
 
-@torch.no_grad()  # not inference_mode: a sharded network continues to train with the weights gathered here
+@torch.no_grad()  # not inference_mode, because a sharded network continues to train with the weights gathered here
 def evaluate(
     model: Any, examples: Sequence[Example], prompter: Prompts, token_budget: int
 ) -> dict[str, dict[str, float]]:
     """Accuracy, majority accuracy, area under the ROC curve and loss per label, read where the loss is read.
 
-    The loss is of the choice between ``<+>`` and ``<->``, in nats per label. Correctness is read given the gold
-    first labels, as in training.
+    The loss concerns the choice between ``<+>`` and ``<->``, in nats per label. For Correctness, the gold first labels
+    are given, as in training.
     """
     model.train(False)
     margins: list[npt.NDArray[np.float64]] = []

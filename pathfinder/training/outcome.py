@@ -41,7 +41,7 @@ def save_model(
 ) -> None:
     """Write the trained network as a plain model folder, with ``pathfinder.json``, a card and a LoRA's adapter.
 
-    ``sources`` counts the labelled steps that it learnt from by source. ``known`` has their words, if they are few.
+    ``sources`` counts, by source, the labelled steps that it learnt from. ``known`` has their words, if they are few.
     """
     with atomic_folder(path) as folder:
         if isinstance(network, Decoder):
@@ -81,7 +81,7 @@ def figures(
 ) -> metrics.Train:
     """Counts of trees, records, samples and tokens, and the mean loss over the last tenth of the steps ``rows``.
 
-    ``others`` are the remaining keys, which describe the records and the held-out labels.
+    ``others`` has the remaining keys, which describe the records and the held-out labels.
     """
     trees, tail = len(learn) + len(test), rows[-max(1, len(rows) // 10) :]
     return metrics.Train(

@@ -22,7 +22,7 @@ from pathfinder.core.params import AT_ONCE, DEVICES
 from pathfinder.training.examples import Example
 
 _MOST_STEPS = 50
-"""Optimiser steps of a device whose samples are sorted together; fewer if there would be less than four such groups."""
+"""A device's samples are sorted in groups of this many optimiser steps, or fewer if there would not be four groups."""
 
 
 def plan_samples(
@@ -31,7 +31,7 @@ def plan_samples(
     """The samples of each optimiser step, in the order in which they are given to the devices.
 
     ``lengths`` is the number of tokens per sample. Each epoch begins with a step that holds the longest sample. Its
-    last step is filled up with the first samples until every device has equally many.
+    last step is filled with the first samples until every device has the same number.
     """
     generator = torch.Generator().manual_seed(seed)
     per_round, steps = devices * at_once, list[list[int]]()
@@ -59,7 +59,7 @@ def _by_length(lengths: Sequence[int], batch: int, generator: torch.Generator) -
 def weigh(samples: Sequence[Example]) -> list[Example]:
     """The samples of an optimiser step, with weights of their labels that sum to 1 over the step.
 
-    The labels of a device share its part equally.
+    The labels of a device share the device's weight equally.
     """
     owners = np.arange(len(samples)) // AT_ONCE % DEVICES
     labels = np.bincount(owners, [len(sample.targets.marks) for sample in samples], DEVICES)

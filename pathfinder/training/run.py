@@ -1,4 +1,4 @@
-"""One training run, from labelled trees to a model folder: what the stage ``train`` and ``pathfinder train`` share."""
+"""One training run, from labelled trees to a model folder, for the stage ``train`` and for ``pathfinder train``."""
 
 from __future__ import annotations
 
@@ -67,15 +67,15 @@ def train(
     listed: str,
     separator: str | None = None,
 ) -> Trained | None:
-    """Train ``variant`` from ``base``, in this process and all others that a launcher started; the first has a result.
+    """Train ``variant`` from ``base``, in this process and all that a launcher started; the first gets the result.
 
     The folder ``progress`` receives the tokenised ``trees`` and the checkpoints, so a run that was killed resumes if
-    it is given the same folder. ``listed`` says where records are listed that are too long for the model.
+    it is given the same folder. ``listed`` names the place that lists the records too long for the model.
     With a ``separator`` the network classifies the token after each step (``Separated``), in one process.
     Raises ``DataError`` as ``load_network``, ``read_examples`` and ``fit`` do.
     """
     if model.device() == "cpu":
-        torch.set_num_threads(1)  # a fixed order of sums: the same bytes for any number of cores
+        torch.set_num_threads(1)  # a fixed order of sums gives the same bytes for any number of cores
     launch.join(cpu=model.device() == "cpu")
     is_first, files = launch.is_first(), base.files
     tokenizer = open_tokenizer(base, settings) if separator is None else open_any_tokenizer(files)
@@ -86,7 +86,7 @@ def train(
     learn, test, left_out = sets["learn"], sets["test"], about.pop("left_out")
     is_small = shape_of(base.config.content, str(base.folder)).parameters < LARGEST_TOY
     words = about.pop("known")
-    known = Known.of_json(words) if is_small else None  # nobody lists what a large base has learnt
+    known = Known.of_json(words) if is_small else None  # the words of a large base are unknown
     if separator is None:
         network, added = load_network(files, tokenizer, settings)
     else:
@@ -94,7 +94,7 @@ def train(
     curve = test[:: -(-len(test) // _CURVE_TREES) or 1]
     fitted = trainer.fit(network, prompter, learn, settings, progress, curve)
 
-    if is_first or fitted.gather_weights is not None:  # every process holds a part of sharded weights
+    if is_first or fitted.gather_weights is not None:  # every process holds a part of the sharded weights
         held_out = evaluate(fitted.network, test, prompter, settings.token_budget)
     if fitted.gather_weights is not None:
         weights = fitted.gather_weights()
@@ -111,7 +111,7 @@ def train(
 def _examples(
     trees: Trees, settings: Train, prompter: Prompts, limit: int, listed: str
 ) -> tuple[stored.Sets, dict[str, Any]]:
-    """The examples to learn from and the held-out ones, and what the metrics say about them."""
+    """The examples to learn from, the held-out examples, and their figures for the metrics."""
     learn_trees, test_trees = trees
     too_long: dict[str, int] = {}
     learn = read_examples(

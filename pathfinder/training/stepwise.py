@@ -1,8 +1,8 @@
-"""A person's labelled steps, as TRL's stepwise supervision has them, become the trees that training reads.
+"""A user's labelled steps, in the form of TRL's stepwise supervision, become the trees that training reads.
 
 A row has a problem (``prompt``), the steps of one solution (``completions``) and a label for each step (``labels``):
-true or 1, false, 0 or -1, or null for a step that is not trained on. If a file has both 0 and -1, 0 is a neutral step,
-whose meaning only the caller knows. Rows with the lists ``math``, ``consistency`` and ``correct`` have typed labels.
+true or 1; false, 0 or -1; or null for a step that is not trained on. If a file has both 0 and -1, 0 is a neutral step,
+and only the caller knows its meaning. Rows with the lists ``math``, ``consistency`` and ``correct`` have typed labels.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One solution. ``name`` is its place for messages; ``values`` and each list of ``labels`` have one per step."""
+    """One solution. ``name`` is its place for messages; ``values`` and the lists in ``labels`` have one item per
+    step."""
 
     name: str
     number: int
@@ -57,7 +58,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Supervision:
-    """The rows of a file and how their labels are read: whether they are typed, and what a neutral step means."""
+    """The rows of a file, and how their labels are read: as typed or not, and the meaning of a neutral step."""
 
     file: Path
     sha256: str
@@ -67,7 +68,7 @@ class Supervision:
     """None if no step is neutral."""
 
     def variant(self, asked: str | None, soft: bool = False) -> str:
-        """The ``asked`` variant or, without it, the one that learns most from the labels.
+        """The ``asked`` variant or, by default, the variant that learns most from the labels.
 
         Raises ``DataError`` if the labels do not allow it, and ``UsageError`` if it cannot learn shares (``soft``).
         """
@@ -125,8 +126,8 @@ class Supervision:
 def read(file: Path, neutral: Neutral | None = None) -> Supervision:
     """Read a file of JSON, CSV or Parquet.
 
-    Raises ``DataError`` with the file and the row for what is no stepwise supervision, if there are neutral steps and
-    ``neutral`` does not say what they mean, and if it does although no step is neutral.
+    Raises ``DataError`` with the file and the row if a row is not stepwise supervision, if ``neutral`` does not give
+    the meaning of neutral steps, and if it does although no step is neutral.
     """
     if not file.is_file():
         problem = "a folder" if file.is_dir() else "no such file"
@@ -154,7 +155,7 @@ def read(file: Path, neutral: Neutral | None = None) -> Supervision:
 
 
 def _row(name: str, number: int, row: Any) -> Row:
-    """Check one row; a step without text, and lists of different lengths, are refused."""
+    """Check one row; refuse a step without text and lists of different lengths."""
     try:
         fields = _fields(row)
         problem = None if (asked := fields.get("prompt", fields.get("problem"))) is None else question_in(asked)
@@ -223,9 +224,9 @@ class _Tree:
 def gather(
     rows: Iterable[tuple[Row, Sequence[Labels | None]]], sha256: str, soft: bool = False
 ) -> list[dict[str, Any]]:
-    """Rows of ``records.TREES``: solutions with the same problem and first steps share a tree, as alternatives do.
+    """Rows of ``records.TREES``: solutions with the same problem and first steps share a tree, like alternatives.
 
-    A step with the same labels after the same steps counts once, however many rows repeat it. If ``soft``, its share
+    A step with the same labels after the same steps counts once, even if several rows repeat it. If ``soft``, its share
     is one of these labels, and the rows are ``SOFT_TREES``.
     """
     children: dict[tuple[int, str], int] = {}  # the number of a text after the texts before it
@@ -273,7 +274,7 @@ def gather(
 
 
 def split(trees: pl.DataFrame, share: float, seed: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The trees to learn from and the held-out ones: about a ``share`` of the problems, at least one if it is not 0.
+    """The trees to learn from, and the held-out trees: about a ``share`` of the problems, at least one unless it is 0.
 
     Raises ``DataError`` if a side would be empty.
     """

@@ -1,4 +1,4 @@
-"""Examples in files that all processes of a run map into memory: one tokenises, the others and resumed runs read.
+"""Examples in files that all processes of a run map into memory: one process tokenises, the rest and resumed runs read.
 
 A folder holds one ``.npy`` file per array: the nodes, readings, names and record ids of all examples, each concatenated
 in their order, and the counts that separate them. The operating system keeps one copy of the mapped pages for all
@@ -89,7 +89,7 @@ def _save(path: Path, parts: Sequence[npt.NDArray[Any]], kind: Any) -> None:
 
 
 def _write(path: Path, array: npt.NDArray[Any]) -> None:
-    """Write what ``np.save`` writes, which does not notice that the disk is full: it leaves half a file."""
+    """Write the bytes of ``np.save``, which leaves half a file without an error if the disk is full."""
     array = np.ascontiguousarray(array)
     with path.open("wb") as file:
         np.lib.format.write_array_header_1_0(file, np.lib.format.header_data_from_array_1_0(array))
@@ -103,10 +103,10 @@ Sets = dict[str, Sequence[Example]]
 def prepared(
     folder: Path, is_first: bool, make: Callable[[], tuple[Sets, dict[str, Any]]]
 ) -> tuple[Sets, dict[str, Any]]:
-    """The sets of examples in ``folder`` and what is known about them; ``make`` makes them if there is no such folder.
+    """The sets of examples in ``folder``, with facts about them; ``make`` makes them if the folder does not exist.
 
-    Only the first process of a run makes them, and the folder appears when it is complete. The other processes wait for
-    it without a collective operation, whose timeout would end them.
+    Only the first process of a run makes them, and the folder appears when it is complete. The remaining processes wait
+    for it without a collective operation, because its timeout would end them.
     """
     if is_first and not folder.exists():
         sets, about = make()

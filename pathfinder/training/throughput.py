@@ -1,13 +1,13 @@
-"""The speed of training: tokens per second, and the attained share of the hardware in model FLOPs.
+"""The speed of training: tokens per second, and the model FLOPs that the hardware attains.
 
-Model FLOPs are those that the mathematics needs, so recomputation under gradient checkpointing does not count. One
+Model FLOPs are the FLOPs that the mathematics needs, so recomputation under gradient checkpointing does not count. One
 forward pass over a tree of n tokens with r readings needs
 
     2 n L m  +  4 L q p  +  2 r h v
 
 for L layers whose matrices have m parameters, a query width q, a hidden size h and a vocabulary of v tokens; p is the
-number of pairs of a token and a token that it sees, itself included. The backward pass needs twice as much: the
-gradients of the inputs and of the weights. An adapter trains few weights, so it needs only the first.
+number of pairs of a token and a token that it sees (each token sees itself). The backward pass needs twice as much: the
+gradients of the inputs and of the weights. An adapter trains few weights, so it needs only the gradients of the inputs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def training_flops(shape: Shape, example: Example, adapter: bool = False) -> flo
 
 
 class Throughput:
-    """Counts the work of a run, over all processes, from now on."""
+    """Counts the work of a run in all processes, from its creation on."""
 
     def __init__(self, shape: Shape, adapter: bool, processes: int) -> None:
         self._shape, self._adapter, self._processes = shape, adapter, processes

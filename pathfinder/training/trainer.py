@@ -3,7 +3,7 @@
 On the CPU in float32 a run that was killed and resumed ends with the same weights as an uninterrupted one.
 
 Under a launcher (``accelerate launch``, ``torchrun``) each process computes its share of the trees of every optimiser
-step. The step equals the step of a single process: the sum over all labels, divided by the weights of all labels.
+step. The step equals a single process's step: the sum over all labels, divided by the weights of all labels.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def fit(
 
 def share_of_rate(settings: Train, step: int, steps: int) -> float:
     """The learning rate of step ``step``, from 0, as a share of the largest: a linear warm-up, then the schedule."""
-    warm = min(math.ceil(settings.warmup_ratio * steps), steps - 1)  # step 0 of a warm-up learns nothing
+    warm = min(math.ceil(settings.warmup_ratio * steps), steps - 1)  # the first step of a warm-up learns nothing
     if step < warm:
         return step / warm
     passed = (step - warm) / max(1, steps - warm)
@@ -130,7 +130,8 @@ def share_of_rate(settings: Train, step: int, steps: int) -> float:
 
 
 def _clipped_norm(model: Any, most: float, step: int) -> float:
-    """Scale the gradient to a norm of at most ``most``; the norm before. Raises ``DataError`` if it is not finite."""
+    """Scale the gradient to a norm of at most ``most``; return the old norm. Raises ``DataError`` if it is not
+    finite."""
     found: Any = clip_grad_norm_(model.parameters(), most)
     norm = float(found.full_tensor() if is_sharded(found) else found)
     if not math.isfinite(norm):
@@ -166,7 +167,7 @@ class _Loop:
         self.throughput = Throughput(shape, bool(settings.lora.rank), group.processes)
 
     def backward(self, step: int, chosen: Sequence[Example]) -> dict[str, float]:
-        """The loss of one optimiser step, whose gradients it adds, and the accuracy by label.
+        """Add the gradients of one optimiser step; return its loss and the accuracy by label.
 
         Raises ``DataError`` if the loss of a pass is not finite.
         """
@@ -181,7 +182,7 @@ class _Loop:
         loss_sum = torch.zeros((), device=device)
         counts = torch.zeros(2, len(labels), dtype=torch.float64)  # correct, all
         for turn in range(rounds):
-            idle = turn >= len(mine)  # the others have one more pass
+            idle = turn >= len(mine)  # the rest have one more pass
             group = [min(chosen, key=lambda example: len(example.tree))] if idle else [chosen[i] for i in mine[turn]]
             batch, targets = batch_of(group, backend_on(device))
             with self._synchronised(last=turn == rounds - 1):
@@ -210,14 +211,14 @@ class _Loop:
         return {"loss": loss_value / processes, **accuracies}
 
     def _synchronised(self, last: bool) -> AbstractContextManager[Any]:
-        """Replicas exchange gradients once per step. Shards do so after every pass, or they would have to keep them."""
+        """Replicas exchange gradients once per step. Shards do so after every pass, so they need not keep them."""
         if last or self._network is self.model:
             return nullcontext()
         unsynchronised: AbstractContextManager[Any] = self._network.no_sync()
         return unsynchronised
 
     def gathered(self) -> dict[str, torch.Tensor]:
-        """The whole weights on the first process; every process must call it."""
+        """All weights on the first process; every process must call this."""
         from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 
         whole = StateDictOptions(full_state_dict=True, cpu_offload=True)

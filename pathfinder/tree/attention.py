@@ -28,8 +28,8 @@ _BLOCK = 128
 _PAIRS = 2**25
 """Pairs of a query and a key that are compared at once to find these blocks."""
 _GRAPHS = 64
-"""The largest number of kernels that one process compiles: per type, with and without gradients, and per relation of
-sizes. Past the limit, torch computes every score: 28 GiB for a row of 16,384 tokens in a 7B model."""
+"""The largest number of kernels that one process compiles: for each type, with and without gradients, and for each
+relation of sizes. Past the limit, torch computes every score: 28 GiB for a row of 16,384 tokens in a 7B model."""
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
@@ -49,7 +49,7 @@ class KeyRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """``size`` slots, of which ``queries`` have queries, and the keys that they see before their own.
+    """``size`` slots, of which ``queries`` have queries, and the keys before them that they see.
 
     ``mask`` is (queries, keys + size), boolean or additive. A bin without a mask is causal and sees only itself.
     """
@@ -73,7 +73,7 @@ class BinPlan:
     caches: tuple[KVCache, ...] = ()
 
     def to(self, device: torch.device | str, dtype: torch.dtype) -> BinPlan:
-        """The plan on ``device`` with masks additive in ``dtype``: converted once rather than in every layer."""
+        """The plan on ``device`` with additive masks in ``dtype``, converted once rather than in every layer."""
         masks = [None if part.mask is None else _additive(part.mask.to(device), dtype) for part in self.bins]
         return replace(self, bins=tuple(replace(b, mask=mask) for b, mask in zip(self.bins, masks, strict=True)))
 
@@ -158,7 +158,7 @@ def _block_mask(order: Tensor, key_order: Tensor, key_end: Tensor) -> Any:
     """The mask of some queries and keys as FlexAttention takes it: a function, and the blocks where it holds.
 
     ``create_block_mask`` compares all pairs at once, with ten bytes for each. Here it gets a part of the queries at a
-    time, so that the memory does not grow with the keys that a search has cached.
+    time, so memory does not grow with the cached keys of a search.
     """
     from torch.nn.attention.flex_attention import BlockMask, create_block_mask
 
@@ -181,7 +181,7 @@ def _block_mask(order: Tensor, key_order: Tensor, key_end: Tensor) -> Any:
 
 @cache
 def _flex_attention(device: str) -> Callable[..., Tensor]:
-    """FlexAttention as a compiled kernel on CUDA. On other devices its eager form, which is slow and correct.
+    """FlexAttention as a compiled kernel on CUDA. On other devices, its eager form, which is slow but correct.
 
     Raises ``DataError`` on CUDA if Triton could not build the kernel's launcher.
     """
@@ -215,7 +215,7 @@ def tree_attention(
 ) -> tuple[Tensor, None]:
     """The attention function of a switched model, with the shapes of ``BinPlan.attend``.
 
-    Stores keys and values in ``kv_cache`` if it is given.
+    Stores keys and values in ``kv_cache``, if given.
     Raises ``ValueError`` without a plan ``tree``, or with a mask or dropout.
     """
     if tree is None or attention_mask is not None or dropout:
@@ -235,7 +235,7 @@ def use_trees(model: Any) -> None:
     """
     if isinstance(model, Decoder):
         return
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # takes seconds; a ``Decoder`` does without
+    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # takes seconds; a ``Decoder`` does not need it
 
     ALL_ATTENTION_FUNCTIONS.register(NAME, tree_attention)
     kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
@@ -254,8 +254,8 @@ def read_logits(model: Any, batch: Any, cache: KVCache | None = None) -> Tensor:
     """Logits at the readings of ``batch`` (a ``layout.TreeBatch``): (readings, vocabulary). Fills ``cache`` if given.
 
     A model that classifies tokens has its classes in place of a vocabulary. Raises ``ValueError`` for a model that is
-    not switched: every other back end, FlashAttention 2 included, would read the row as one plain text without an
-    error.
+    not switched, because every other back end, including FlashAttention 2, would silently read the row as one plain
+    text.
     """
     used = getattr(getattr(model, "config", None), "_attn_implementation", NAME)
     if used != NAME:
@@ -266,7 +266,7 @@ def read_logits(model: Any, batch: Any, cache: KVCache | None = None) -> Tensor:
     logits: Tensor = model(
         input_ids=batch.input_ids,
         position_ids=batch.position_ids,
-        attention_mask=None,  # the plan is the mask, and transformers makes none for attention of this name
+        attention_mask=None,  # the plan is the mask; transformers makes no mask for attention of this name
         use_cache=False,
         tree=batch.plan,
         kv_cache=cache,

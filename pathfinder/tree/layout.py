@@ -24,13 +24,13 @@ from pathfinder.tree.tree import Split, Tree, shared_prefix
 Backend = Literal["cascade", "dense", "flex"]
 """``dense`` is the reference: a mask over every whole tree. ``flex`` is for a GPU (``backend_on``)."""
 _BIN = 96
-"""Slots of a bin of branches. Short side branches share one, masked from each other (measured on one CPU core)."""
+"""Slots of a bin of branches. Short side branches share a bin, masked from each other (measured on one CPU core)."""
 _LONG_BRANCH = 256
-"""A side branch of more nodes is laid out as a tree of its own."""
+"""A side branch with more nodes is laid out as a separate tree."""
 _SMALL_TREE = 96
 """A tree of at most this many nodes is one bin."""
 _GAP = 16
-"""Hidden keys between visible ones that cost less than concatenating one more range."""
+"""The number of hidden keys between visible ones that costs less than concatenating one more range."""
 
 _Ints = npt.NDArray[np.integer]
 _Numbers = npt.NDArray[np.int64]
@@ -117,14 +117,14 @@ def batch_below(
 ) -> TreeBatch:
     """Arrange suffixes below a batch that has run and filled ``cache``. Readings are in the order of the suffixes.
 
-    ``suffixes`` are ordered by tree. ``trunks`` are those that the batch was laid onto, if any.
+    ``suffixes`` are ordered by tree. ``trunks`` are the trunks that the batch was laid onto, if any.
     """
     cached = [int((slots < 0).sum()) for slots in batch.slots]
     computed = _spans(trees, [np.argsort(slots)[skip:] for slots, skip in zip(batch.slots, cached, strict=True)])
     before = [np.concatenate(computed, axis=1), *(_trunk_spans(trees, cached) if trunks else ())]
     starts = np.cumsum([0, *(part.shape[1] for part in computed)]).tolist()
     bases = np.cumsum([0, *(len(tree) for tree in trees)]).tolist()
-    # Node n gets order n * stride, which leaves an order for each new slot before node n + 1.
+    # Node n gets order n * stride, so there is a free order for each new slot before node n + 1.
     stride = 1 + sum(len(suffix.ids) for suffix in suffixes)
     spans, positions, reads = [], [], list[int]()
     drafts: list[_Draft] = []
@@ -147,7 +147,7 @@ def batch_below(
 
 
 def cached_nodes(tree: Tree, ids: Ids) -> int:
-    """The number of the trunk's first nodes that an earlier pass computed, which had the trunk ``ids``."""
+    """The number of the trunk's first nodes that an earlier pass, with the trunk ``ids``, computed."""
     shared = shared_prefix(tree.ids[tree.split.trunk], ids)
     read = np.flatnonzero(np.isin(tree.split.trunk[:shared], tree.reads))
     return int(read[0]) if len(read) else shared

@@ -1,6 +1,6 @@
-"""Forward passes: which items a pass holds, and how processes share the trees of an optimiser step.
+"""Forward passes: the items of each pass, and the division of an optimiser step's trees among processes.
 
-Only sizes are needed, so ``pathfinder plan`` computes with these functions what a step costs.
+These functions need only sizes, so ``pathfinder plan`` computes the cost of a step with them.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ def balance(sizes: Sequence[int], processes: int) -> list[list[int]]:
 
 
 def passes_of(sizes: Sequence[int], processes: int, token_budget: int) -> list[list[list[int]]]:
-    """For each process its forward passes over some trees, each pass a list of items; a process may have none.
+    """Each process's forward passes over some trees; a pass is a list of items, and a process may have none.
 
-    Several processes take their passes in step, because shards are gathered for every pass: the time of a turn is that
-    of its largest pass. They therefore get as few turns as the budget allows, and each turn has passes of similar size.
-    A tree over the budget is a pass by itself.
+    Several processes take their passes in step, because shards are gathered for every pass. So a turn takes the time of
+    its largest pass. They therefore get as few turns as the budget allows, and each turn has passes of similar size. A
+    tree over the budget is a pass by itself.
     """
     if processes == 1:
         return [pack(sizes, token_budget)]
@@ -62,13 +62,13 @@ def passes_of(sizes: Sequence[int], processes: int, token_budget: int) -> list[l
     shares: list[list[list[int]]] = [[] for _ in range(processes)]
     for place, number in enumerate(largest_first):
         turn, at = divmod(place, processes)
-        if passes[number]:  # the process with the largest pass of a turn gets the smallest of the next
+        if passes[number]:  # the process with the largest pass of a turn gets the smallest pass of the next turn
             shares[at if turn % 2 == 0 else processes - 1 - at].append(passes[number])
     return shares
 
 
 def used_share(sizes: Sequence[int], processes: int, token_budget: int) -> float:
-    """The tokens of some trees as a share of what the processes could compute in the time of their passes."""
+    """The tokens of some trees, as a share of the tokens that the processes could compute in the same time."""
     shares = passes_of(sizes, processes, token_budget)
     turns = itertools.zip_longest(*shares, fillvalue=[])
     return sum(sizes) / (processes * sum(max(sum(sizes[i] for i in items) for items in turn) for turn in turns))

@@ -1,4 +1,4 @@
-"""The passes of a PRM: which labels each prompt gives, which it asks for, and the tree that holds all prompts.
+"""The passes of a PRM: the labels that each prompt gives and asks for, and the tree that holds all prompts.
 
 The hierarchical variants ask first for the error labels, both masked so that neither sees the other, and then for
 Correctness given these labels (paper section 3.2 and algorithm 1; ``build_dataset.py``).
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """The prompt of a published runner, and its way to take a probability."""
+    """The prompt of a published runner, and its way to compute a probability."""
 
     system: str = prompts.SYSTEM_TRAINING
     lead: str = "Current Step: "
     answer_role: str = "assistant"
     counts_steps: bool = False
-    """Write the blank line after an empty first step, as runners do that test the list of steps and not their text."""
+    """Write the blank line after an empty first step, like runners that test the list of steps, not their text."""
     strip_step_prefix: bool = False
     full_softmax: bool = False
     """Take P(<+>) over the whole vocabulary rather than over the two label tokens."""
@@ -61,14 +61,14 @@ class Mode(StrEnum):
     FIRST = "pass1"
     """Only the error labels, as in the published ProcessBench and PRMBench runners. There is no reward."""
     POSITIVE = "positive"
-    """The error labels, and Correctness given ``<+>`` for all: enough for a search that drops every other step."""
+    """The error labels, and Correctness given ``<+>`` for all: enough for a search that drops all other steps."""
     ALL = "all"
     """Every combination of error labels; the reward is Correctness averaged over them by their probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """The labels that a pass is given and the labels that it asks for, as positions in the variant's marks."""
+    """The labels that a pass receives and the labels that it asks for, as positions in the variant's marks."""
 
     given: tuple[int, ...]
     asked: tuple[int, ...]
@@ -102,7 +102,7 @@ def expected_reward(passes: Sequence[Pass], positive: Callable[[tuple[bool, ...]
 
 
 def passes_for(mode: Mode, passes: Sequence[Pass]) -> Sequence[Pass]:
-    """The passes that a mode runs: ``FIRST`` omits the last one, which asks for Correctness."""
+    """The passes that a mode runs; ``FIRST`` omits the last pass, which asks for Correctness."""
     return passes[:-1] if mode is Mode.FIRST and len(passes) > 1 else passes
 
 
@@ -130,7 +130,7 @@ Encoded = tuple[Ids, tuple[int, ...]]
 
 
 class Prompts(ABC):
-    """Turns queries into trees of prompts for one variant; ``encode`` gives them a form."""
+    """Turns queries into trees of prompts for one variant; ``encode`` decides the form of the prompts."""
 
     def __init__(self, variant: Variant, ids: LabelIds) -> None:
         """``ids`` are the places of a true and a false label among the network's outputs, and the mask of a label."""
@@ -145,7 +145,7 @@ class Prompts(ABC):
 
     @property
     def samples(self) -> list[Sequence[Pass]]:
-        """The passes of each sample that the published training makes of a record."""
+        """The passes of each sample that the published training makes from a record."""
         return [self.passes] if self.variant.sequential else [(step,) for step in self.passes]
 
     def prompt(self, ids: Ids, slots: Sequence[int], given: Sequence[bool], asked: Sequence[int]) -> Ids:
@@ -155,7 +155,7 @@ class Prompts(ABC):
         return cut
 
     def tree(self, queries: Sequence[Query], gold: Sequence[Sequence[bool]] | None = None) -> tuple[Tree, list[Place]]:
-        """One tree for queries that share a problem, and its places in their order.
+        """One tree for queries that share a problem, and its places in the queries' order.
 
         With ``gold``, the true labels of every query, the second pass is given the gold first labels as in training.
         Without it, every combination of first labels is a branch, so every prediction finds its reward.

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 SEPARATOR = "\n"
-"""TRL's default, which its checkpoints do not record."""
+"""TRL's default; its checkpoints do not record it."""
 WRONG, CORRECT = 0, 1
 """The classes, as TRL numbers them."""
 CLASSES = {WRONG: "wrong", CORRECT: "correct"}
 _KEPT = 100_000
-"""Texts whose tokens are kept: a problem and a step are part of many prompts."""
+"""The number of texts whose tokens are kept, because problems and steps are parts of many prompts."""
 SETTING = "step_separator"
 """The name of the separator in config.json."""
 

@@ -1,8 +1,8 @@
 """Prompts that share prefixes, merged into one tree.
 
 The prompts' token ids are sorted and equal prefixes are merged, whatever the token boundaries are. The package's
-docstring has the rule of which node sees which. The logits of a label are read one token before the label, as in the
-published training.
+docstring states which nodes a node sees. The logits of a label are read one token before the label, as in the published
+training.
 """
 
 from __future__ import annotations
