@@ -26,7 +26,7 @@ from ground.text import errors_without_traceback
 
 _WIDTH = 128
 _PACKAGES = ("stages/__init__.py", "pathfinder/__init__.py")
-"""They run before each stage. Shipped data was made once, by older code, so its stages do not list them."""
+"""They run before each stage. Older code made the shipped data once, so its stages do not list them."""
 
 
 def code_deps(cmd: str, root: Path = Path(".")) -> list[str]:

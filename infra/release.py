@@ -1,4 +1,4 @@
-"""Build a release of the current commit in dist/: sdist, wheel, notes, bundle of evidence, and the sums of all files.
+"""Build a release of the current commit in dist/: sdist, wheel, notes, bundle of evidence, and all files' checksums.
 
 The same commit and the same version of setuptools give the same bytes.
 
@@ -28,7 +28,7 @@ _STATED = (("pyproject.toml", r'^version = "(.+)"$'), ("CITATION.cff", r"^versio
 
 
 def notes(version: str) -> str:
-    """The changelog's section of a version. Raises ``DataError`` if the tree, a stated version or it is not ready."""
+    """The changelog's section of a version. Raises ``DataError`` if tree, section or a version is not ready."""
     if changed := _run("git", "status", "--porcelain"):
         raise DataError(f"{changed[3:].splitlines()[0]}: differs from the commit; commit it or remove it")
     for file, pattern in _STATED:
@@ -43,7 +43,7 @@ def notes(version: str) -> str:
 
 
 def build(target: Path) -> None:
-    """Build the sdist from the committed files and the wheel from it. Raises ``DataError`` if the wheel lacks one."""
+    """Build the sdist from the committed files and the wheel from it. Raises ``DataError`` if a file is missing."""
     moment = _run("git", "log", "-1", "--format=%ct").strip()
     with tempfile.TemporaryDirectory() as temporary:
         _run("git", "checkout-index", "--all", f"--prefix={temporary}/source/")
@@ -59,7 +59,7 @@ def build(target: Path) -> None:
 
 
 def _normal(sdist: Path, moment: int) -> bytes:
-    """The archive without compression and owners, with sorted members of one time."""
+    """The archive without compression and owners; its members are sorted and have the same time."""
     raw = io.BytesIO()
     with tarfile.open(sdist) as old, tarfile.open(fileobj=raw, mode="w", format=tarfile.GNU_FORMAT) as new:
         for member in sorted(old, key=lambda one: one.name):

@@ -28,11 +28,11 @@ BENCHMARKS = "PRMs and benchmarks"
 class AllVerbs(Verbs):
     """The verbs of the method and of the other wings, which are loaded when they are needed.
 
-    Only a verb of the pipeline, an unknown one and the list of all import code of the current folder.
+    Only pipeline verbs, unknown verbs and the list of all verbs import code of the current folder.
     """
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A verb of the method or, if it has none of this name, of another wing."""
+        """A verb of the method or, if there is none with this name, of another wing."""
         if cmd_name in ("train", "bench", "leaderboard"):
             self._join(large_verbs())
         wings = other_wings()
@@ -279,7 +279,7 @@ def grade(
     ],
     data: options.Data = None,
     preset: Annotated[
-        options.Rules, typer.Option(help="Decision rules: the published evaluator's or the repaired.")
+        options.Rules, typer.Option(help="Decision rules: the published evaluator's or the repaired ones.")
     ] = "repaired",
     output: Annotated[
         Literal["table", "json", "latex", "markdown"],
@@ -355,7 +355,7 @@ def large_verbs() -> typer.Typer:
 def other_wings() -> Iterator[typer.Typer]:
     """The verbs that installed packages add by an entry point of the group ``pathfinder.commands``, this one's first.
 
-    To find the others takes a look at every installed package.
+    Finding the others means looking at every installed package.
     """
     seen = set[str]()
     for name in ("pathfinder-prm", None):

@@ -1,4 +1,4 @@
-"""A first look: one solution with a math and a consistency error, scored by the small PRM of this package."""
+"""The demo: the small PRM of this package scores a solution with a math and a consistency error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def as_row(solution: ScoredSolution | UnscoredSolution) -> dict[str, Any]:
 
 
 def shown() -> str:
-    """The picture and what to try next, in colours if standard output is a terminal."""
+    """The picture and the next things to try, in colours if standard output is a terminal."""
     solution = scored()
     picture = as_text(picture_of(solution.problem, solution.steps), has_colour(sys.stdout))
     return f"{picture}\n\n{_NEXT}"

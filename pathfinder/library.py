@@ -22,7 +22,7 @@ from pathfinder.tree.passes import Mode
 
 
 class PRM:
-    """A PathFinder-PRM in this process (``load``), or what ``open_prm`` opened: scores as typed results."""
+    """A PathFinder-PRM in this process (``load``), or any PRM that ``open_prm`` opened; it returns typed results."""
 
     def __init__(self, scorer: Scores) -> None:
         self._scorer = scorer
@@ -40,13 +40,13 @@ class PRM:
     ) -> Self:
         """Load a model folder or a repository of the Hub.
 
-        A line on standard error warns of a folder that nothing marks as a PathFinder-PRM.
+        A line on standard error warns if nothing marks the folder as a PathFinder-PRM.
 
         Args:
             model: a folder that ``train`` wrote, any folder in the form of the published checkpoint, a
                 checkpoint of TRL's PRMTrainer, or ``owner/name``.
             revision: a commit, branch or tag of the repository; the authors' checkpoint has a pinned default.
-            dtype: "auto" is the precision of the files; others by name, or as PyTorch's ``torch.bfloat16``.
+            dtype: "auto" is the precision of the files; else a name, or PyTorch's ``torch.bfloat16``.
             device: "auto" is the GPU, if there is one. Other names are PyTorch's, such as "cuda:1".
             mode: "both" reads the labels and then the reward (paper, algorithm 1); ``pathfinder score --help`` explains
                 the others.
@@ -85,7 +85,7 @@ class PRM:
         """Score pairs of problem and steps, in their order. Solutions of the same problem share its computation.
 
         A solution without text or too long is an ``UnscoredSolution``. Raises ``DataError``, which counts from 0, for
-        what is no pair, and for a solution without steps or with steps that are no texts.
+        an item that is not a pair, and for a solution without steps or with steps that are not texts.
         """
         given = [_solution(number, pair) for number, pair in enumerate(solutions)]
         scores = zip(given, scored_part(self._scorer, given), strict=True)

@@ -13,7 +13,7 @@ from ground.text import UsageError
 
 
 def addresses(given: Any) -> Any:
-    """The value of an option that takes addresses of servers; raises ``UsageError`` for one that is none."""
+    """The value of an option that takes addresses of servers; raises ``UsageError`` for an invalid address."""
     from ground.settings import require_address
 
     try:

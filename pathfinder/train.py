@@ -1,4 +1,4 @@
-"""The verb ``train`` of the command ``pathfinder``: a PRM from a person's own labelled steps, without the pipeline."""
+"""The verb ``train`` of the command ``pathfinder``: a PRM from a user's labelled steps, without the pipeline."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ def train(
 
 
 def _refuse(out: Path, base: str, revision: str | None, head: str, variant: str | None, separator: str) -> None:
-    """Raise for options that no data can repair."""
-    if find_spec("accelerate") is None:  # named before a module that several extras install
+    """Raise for options that are wrong for any data."""
+    if find_spec("accelerate") is None:  # check this first, because several extras install the next modules
         raise ModuleNotFoundError(name="accelerate")
     from pathfinder.models.launch import launched
 
@@ -241,7 +241,7 @@ def _trained(
 
 
 def _lines(result: Mapping[str, Any]) -> Iterator[str]:
-    """The result for a person, with the commands that come next."""
+    """The result for a reader, with the next commands."""
     yield (
         f"trained {result['variant']} on {counted(result['learnt_steps'], 'labelled step')} in "
         f"{counted(result['optimiser_steps'], 'optimiser step')} ({result['steps_per_second']:.1f}/s); final loss "

@@ -13,7 +13,7 @@ from infra.doctor.finding import Finding
 
 
 def main() -> None:
-    """Check the present folder, the Prefect server, the remote and the cards."""
+    """Check the current folder, the Prefect server, the remote and the cards."""
     root = Path.cwd()
     wrong = 0
     for finding in findings(root):

@@ -98,13 +98,13 @@ def vllm_finding() -> Finding:
 
 
 def profile_finding(root: Path, found: Sequence[Card]) -> Finding | None:
-    """The memory that the active profile lacks here, as `pathfinder plan --gpu` says it; None if it lacks nothing.
+    """The memory that the active profile lacks here, in the words of `pathfinder plan --gpu`; None if it lacks nothing.
 
-    None as well without a valid params.yaml, which the check of the disks reports.
+    Also None without a valid params.yaml, which the disk check reports.
     """
     try:
         plan = gpu_plan.plan_of(root)
-        if found and all(card.memory for card in found):  # all of it, and whichever build of PyTorch is installed
+        if found and all(card.memory for card in found):  # all of the memory, for any installed build of PyTorch
             plan = replace(plan, device=gpus(min(card.memory for card in found) / 1024, len(found), found[0].name))
         wanted, profile = plan.gpus_needed, plan.params.profile
         small = [stage for stage, each in plan.verdicts.items() if each and not each.fits]

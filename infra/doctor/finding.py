@@ -32,7 +32,7 @@ LIMIT_S = 30.0
 
 
 def clock(who: str, date: str | None) -> Finding:
-    """Compare the ``Date`` header of an HTTP answer that has just arrived with this machine's clock."""
+    """Compare the ``Date`` header of a new HTTP answer with this machine's clock."""
     if date is None:
         return Finding("clock", f"the {who} does not send its time")
     ahead = (datetime.now(UTC) - parsedate_to_datetime(date)).total_seconds()

@@ -21,7 +21,7 @@ _GB = 1e9
 SPACE_GB = 10.0
 """A quickstart's environment, cache and storage take 5 GB; a training also writes checkpoints."""
 GIT_LOCK_S = 600.0
-"""No git command of this project's runs takes so long."""
+"""No git command in this project's runs takes this long."""
 
 
 def findings(root: Path) -> list[Finding]:
@@ -30,7 +30,7 @@ def findings(root: Path) -> list[Finding]:
 
 
 def project(root: Path) -> list[Finding]:
-    """Find what would end a run in this folder before its first stage; nothing if all is in order."""
+    """Find faults that would end a run in this folder before its first stage; nothing if all is in order."""
     if not (root / "dvc.yaml").is_file():
         return []
     try:
@@ -60,7 +60,7 @@ def _room(room: Room, profile: str) -> Finding:
     found = f"{room.free / _GB:.0f} GB free on the disk of {room.folder}, {needed}"
     remedy = (
         "make room, or set HF_HOME to a larger disk: `pathfinder plan --gpu` lists the parts. Models that are already "
-        "fetched are not counted, but what earlier runs made is: a run that has begun needs less"
+        "fetched are not counted, but the files of earlier runs are: a run that has begun needs less"
     )
     return Finding("disk", found, "" if room.suffices else remedy)
 
@@ -68,7 +68,7 @@ def _room(room: Room, profile: str) -> Finding:
 def disk(root: Path, needed_gb: float = SPACE_GB) -> Finding:
     """Check that the folder's disk has ``needed_gb`` GB left."""
     free = shutil.disk_usage(root).free / _GB
-    # Not `dvc gc`, which deletes what commits and published runs name.
+    # Not `dvc gc`, which deletes files that commits and published runs name.
     remedy = f"{needed_gb:.0f} GB are needed: make room, or let `garbage` shrink .dvc/cache (docs/operations.md)"
     return Finding("disk", f"{free:.1f} GB free", "" if free >= needed_gb else remedy)
 

@@ -41,13 +41,13 @@ def findings(root: Path) -> list[Finding]:
 
 
 def compare(theirs: str, ours: str, url: str) -> Finding:
-    """Check that server and client have one version; Prefect promises nothing for a client newer than its server."""
+    """Check that server and client have the same version; Prefect does not support a client newer than its server."""
     remedy = "" if theirs == ours else f"this environment has Prefect {ours}: install one version in both places"
     return Finding("server", f"{url}, Prefect {theirs}", remedy)
 
 
 def pools(client: httpx.Client) -> list[Finding]:
-    """The work pools that deployments use, with the remedy for those that cannot run anything."""
+    """The work pools that deployments use, with a remedy for each pool that cannot run anything."""
     used = {found["work_pool_name"] for found in _all(client, "/deployments/filter")} - {None}
     known = {found["name"]: found for found in _all(client, "/work_pools/filter")}
     if not used:

@@ -1,4 +1,4 @@
-"""Check what results need: a key that signs them, and a reachable remote with conditional writes and the same time."""
+"""Check the needs of results: a signing key, and a reachable remote with conditional writes and the same time."""
 
 from __future__ import annotations
 

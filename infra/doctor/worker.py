@@ -1,4 +1,4 @@
-"""Check what runs on other machines demand of this one's results, if infra/resources.yaml sends stages to pools."""
+"""If infra/resources.yaml sends stages to pools, check that runs on other machines accept this machine's results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def findings(root: Path) -> list[Finding]:
 
 
 def trust(root: Path) -> Finding:
-    """Check that the project's trusted keys have this user's."""
+    """Check that the project's trusted keys include this user's key."""
     key = key_id(own_public_keys()[0])
     is_trusted = key in shared_keys(root)
     found = f"{TRUSTED.as_posix()}/ has {'' if is_trusted else 'no '}key {key[:12]}"

@@ -3,8 +3,8 @@
 Run: python -m infra.slurm JOB [--parts COUNT] [--print]
 
 JOB is a stage of dvc.yaml, such as ``label`` or ``train@full``, or ``run``. With ``--parts``, an array computes the
-parts of label, prepare or build, and a job after it merges them. If several machines train together, ``run`` is a job
-on one machine, one per training on all of them, and a last one for the rest.
+parts of label, prepare or build, and a job after it merges them. If several machines train together, ``run`` becomes a
+job on one machine, a job on all machines for each training, and a last job for the rest.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _AFTER = f"--dependency=afterok:{LAST}"
 _SCRIPT = "infra/slurm/job.sbatch"
 _PARTS = ("label", "prepare", "build")
 _READY = "validate_train"
-"""The stage after which nothing keeps a run from training."""
+"""The last stage before training."""
 
 
 def main(
     job: Annotated[str, typer.Argument(help="A stage of dvc.yaml, such as label or train@full, or run.")],
-    parts: Annotated[int, typer.Option(help="Compute the stage in so many parts.", min=1)] = 1,
+    parts: Annotated[int, typer.Option(help="Compute the stage in this many parts.", min=1)] = 1,
     only_print: Annotated[bool, typer.Option("--print", help="Print the commands, and submit nothing.")] = False,
 ) -> None:
     """Submit a job with the sizes of the active profile."""
@@ -47,9 +47,9 @@ def main(
 
 
 def commands(root: Path, job: str, parts: int = 1) -> list[list[str]]:
-    """The commands that submit ``job``, each after the job of the one before, whose number replaces ``LAST``.
+    """The commands that submit ``job``. Each waits for the job before, whose number replaces ``LAST``.
 
-    Raises ``DataError`` for an unknown job, one without parts, or one that does not fit the profile's machine.
+    Raises ``DataError`` if the job is unknown, has no parts, or does not fit the profile's machine.
     """
     found = sizes(root, job)
     if parts > 1:

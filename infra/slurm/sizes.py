@@ -19,12 +19,12 @@ from pathfinder.planning.gpu_plan import Plan
 RUN = "run"
 _CORES, _CORES_PER_GPU = 8, 4
 _ROOM_GIB = 32
-"""Main memory of a job besides what its models need: Python, DVC, and files in use; assumed."""
+"""Main memory of a job in addition to its models' needs: Python, DVC, and files in use; assumed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The resources that a job asks of each of its ``nodes``."""
+    """The resources that a job needs on each of its ``nodes``."""
 
     nodes: int
     gpus: int

@@ -1,1 +1,1 @@
-"""PRMs and chat models on the benchmarks, with one form of result: what the verbs of ``pathfinder.compare`` run."""
+"""PRMs and chat models on the benchmarks, with one form of result, for the verbs of ``pathfinder.compare``."""

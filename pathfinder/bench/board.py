@@ -23,7 +23,7 @@ _MEASURES: dict[BenchmarkName, tuple[Any, str]] = {
     "processbench": (on_processbench, processbench.READING),
     "prmbench": (on_prmbench, prmbench.READING),
 }
-"""How each benchmark measures predictions, and the reading that it asks a chat model for."""
+"""Each benchmark's way to measure predictions, and the reading that it asks a chat model for."""
 Results = Mapping[str, tuple[dict[str, Any], list[Row]]]
 
 
@@ -46,7 +46,7 @@ def read_results(folders: Sequence[Path]) -> Results:
 def kept_results(folder: Path | None, model: str, names: Collection[str]) -> tuple[list[Row], float]:
     """The rows of an earlier result in ``folder`` on benchmarks other than ``names``, and the seconds that it took.
 
-    Raises ``DataError`` if the result is another model's.
+    Raises ``DataError`` if the result belongs to a different model.
     """
     if folder is None or not (folder / RESULT).exists():
         return [], 0.0
@@ -113,7 +113,7 @@ def cells(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def as_html(rows: Sequence[Mapping[str, Any]], told: Sequence[str]) -> str:
-    """The table and the differences as a page of its own."""
+    """The table and the differences as a separate page."""
     texts = list(map(cells, rows))
     table = Table("In percent, by the reading of each row", list(texts[0]), [list(row.values()) for row in texts])
     return to_html(Page("Leaderboard", [table], [Section("Paired differences", list(map(Text, told)))]))

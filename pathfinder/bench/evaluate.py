@@ -1,13 +1,13 @@
 """Evaluate a PRM or a chat model on the benchmarks.
 
-On ProcessBench and PRMBench, a PathFinder-PRM gives a row by each of its readings (``core.readings``), the benchmark's
-own first, and on PRMBench by "official", the labels under the published prompt. A published PRM gives the rule of its
-"authors" and, if the benchmark's evaluator uses it differently, the rule of the "benchmark". A chat model that judges
-whole solutions gives rows by the "repaired" and the "official" rules for its answers. The modules ``search`` and
+On ProcessBench and PRMBench, a PathFinder-PRM gives a row for each of its readings (``core.readings``), the benchmark's
+own first, and on PRMBench a row for "official", the labels under the published prompt. A published PRM gives the rule
+of its "authors" and, if the benchmark's evaluator uses it differently, the rule of the "benchmark". A chat model that
+judges whole solutions gives rows by the "repaired" and the "official" rules for its answers. The modules ``search`` and
 ``rows`` have the rules of the search and the rows.
 
 Finished chunks of solutions are kept in ``.pathfinder/bench`` until the last row is made, so the same command resumes
-after an interruption. The answers of chat models are kept for good, because they cost money.
+after an interruption. Chat model answers are never deleted, because they cost money.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pathfinder.tree.passes import Mode
 Name = Literal["processbench", "prmbench", "search"]
 BENCHMARKS: dict[str, Name] = {name: name for name in get_args(Name)}
 RULE_OF_PAPER = {"processbench": "soundness", "prmbench": OFFICIAL}
-"""The rules of the paper's figures of its own models: the published runners read only the error labels."""
+"""The rules behind the paper's figures of its own models: the published runners read only the error labels."""
 Evaluation = ProcessBenchEvaluation | PRMBenchEvaluation
 
 
@@ -46,7 +46,7 @@ Evaluation = ProcessBenchEvaluation | PRMBenchEvaluation
 class Selection:
     """The items to evaluate on: the folder of the benchmarks' folders, and items per file (0: all).
 
-    ``subsets`` asks for a row per subset too, ``predictions`` names a folder for the predictions.
+    ``subsets`` adds a row per subset; ``predictions`` names a folder for the predictions.
     """
 
     data: Path
@@ -102,7 +102,7 @@ def bench_prm(
             rows += selection.rows(evaluation, answers, Paper(model.titles, _rule_of_paper(model, name)))
         elif task is not None:
             rows += bench_search(model, scoring, task, f"{kept}/{name}", selection.subsets)
-    for name in names:  # another command may evaluate the same model on another benchmark
+    for name in names:  # a parallel command may evaluate the same model on a different benchmark
         remove(STATE / kept / name)
     return rows
 

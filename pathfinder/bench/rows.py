@@ -1,7 +1,7 @@
-"""The rows of ``pathfinder bench``: a figure of one benchmark by one rule, its interval, and the paper's figure.
+"""The rows of ``pathfinder bench``: a figure on one benchmark by one rule, its interval, and the paper's figure.
 
-A row is about the whole benchmark ("all") or one of its subsets, classes or sets. It has the paper's figure only if the
-input is the paper's: its model, its rule, and as many items as its benchmark has. Otherwise ``note`` says what differs.
+A row is about the whole benchmark ("all") or one of its subsets, classes or sets. It has the paper's figure only if
+model, rule and number of items equal the paper's. Otherwise ``note`` says what differs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
 
 ALL = "all"
 RESULT = "bench.json"
-"""The rows and their making, in a folder of predictions."""
+"""The file with the rows and how they were made, in a folder of predictions."""
 TABLES = {"processbench": paper.PROCESSBENCH_FULL, "prmbench": paper.PRMBENCH, "search": paper.SEARCH}
 WHOLE = {"processbench": "mean_f1", "prmbench": "overall", "search": "average"}
 """The column of ``ALL`` in the paper's tables."""
@@ -48,7 +48,7 @@ _HUB = {"processbench": "Qwen/ProcessBench", "prmbench": "hitsmy/PRMBench_Previe
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A figure in percent over ``n`` items with its 95 % interval, and the paper's, or why there is none."""
+    """A figure in percent over ``n`` items, its 95 % interval, and the paper's figure or a note why there is none."""
 
     benchmark: str
     rule: str
@@ -78,7 +78,7 @@ def eval_results(rows: Sequence[Row]) -> dict[str, str]:
 
 
 def printed(rows: Sequence[Row]) -> Iterator[str]:
-    """The rows as lines of a table; the columns of the paper are left out if no row has a figure of the paper."""
+    """The rows as lines of a table; the paper's columns are left out if no row has a figure of the paper."""
     notes = list(dict.fromkeys(row.note for row in rows if row.note))
     with_paper = any(row.paper is not None for row in rows)
     yield from table([_cells(row, with_paper) for row in rows])
@@ -97,7 +97,7 @@ def _cells(row: Row, with_paper: bool) -> dict[str, Any]:
 class Paper:
     """The paper's figures for a row: the names of the system in the paper's tables, and the rule of its figures.
 
-    ``differs`` is a further difference between the input and the paper's.
+    ``differs`` is a further difference from the paper's input.
     """
 
     titles: Sequence[str] = ()
@@ -177,7 +177,7 @@ def _processbench(evaluation: ProcessBenchEvaluation, answers: Sequence[Any], su
 def _prmbench(
     evaluation: PRMBenchEvaluation, answers: Sequence[Any], subsets: bool, as_published: bool
 ) -> Iterator[_Found]:
-    """PRMScores; ``as_published``, labels past the last step count too, as in the published evaluator."""
+    """PRMScores; With ``as_published``, labels past the last step count too, as in the published evaluator."""
     labels = evaluation.by_key(answers)
     items = [item for item in evaluation.items if item.classification != CORRECT]
     given = [(labels[item.idx] or ())[: None if as_published else len(item.steps)] for item in items]

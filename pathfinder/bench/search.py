@@ -1,6 +1,6 @@
-"""The part "search" of ``pathfinder bench``: a policy solves problems under the guidance of a PRM, and on its own.
+"""The part "search" of ``pathfinder bench``: a policy solves problems with a PRM's guidance, and without.
 
-A row "prm@8" is the accuracy of reward-guided search with 8 candidates per round. The others come from 8 whole
+A row "prm@8" is the accuracy of reward-guided search with 8 candidates per round. The remaining rows come from 8 whole
 solutions per problem: the policy's own pass@1, maj@8 and pass@8, and the PRM's choice by the rules of ``choosing``.
 """
 
@@ -65,8 +65,8 @@ class SearchOptions:
     def read(self, data: Path, limit: int) -> Task:
         """The problems, by default the sets in ``data``, and the policy.
 
-        Raises ``DataError`` if they do not exist or the server offers another policy, ``TransientError`` if the server
-        does not answer.
+        Raises ``DataError`` if they do not exist or the server offers a different policy, ``TransientError`` if the
+        server does not answer.
         """
         return self, _problems(data, limit, self.problems), policy_of(self)
 

@@ -1,1 +1,1 @@
-"""The benchmarks: their files, their metrics, grading of anyone's predictions, and the paper's numbers."""
+"""The benchmarks: their files, their metrics, grading of any predictions, and the paper's numbers."""

@@ -1,9 +1,9 @@
 """Intervals of figures and of paired differences: bootstrap by problem, and the spread between training seeds.
 
-Problems are resampled, never steps or samples, because the steps of one problem are not independent. Exception: a
-problem of ProcessBench that has several solutions, as few have, counts as several. The same ``n``, ``samples`` and
-``seed`` give the same resamples, so two systems scored on the same problems are compared in pairs. Efron and
-Tibshirani, "An Introduction to the Bootstrap" (1993), chapter 13. ``docs/report.md`` gives the reasons.
+Problems are resampled, never steps or samples, because the steps of one problem are not independent. Exception: the few
+ProcessBench problems with several solutions count as several problems. The same ``n``, ``samples`` and ``seed`` give
+the same resamples, so two systems scored on the same problems are compared in pairs. Efron and Tibshirani, "An
+Introduction to the Bootstrap" (1993), chapter 13. ``docs/report.md`` gives the reasons.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Indices = NDArray[np.int64]
 Statistic = Callable[[Indices], Any]
 """Takes indices of problems (…, n), repeats included, and returns a finite number for each row: float64 (…)."""
 Replicates = NDArray[np.float64]
-"""A statistic on all problems, then on every resample; with several seeds, one row per seed."""
+"""A statistic on all problems, and then on every resample; with several seeds, one row per seed."""
 _AT_ONCE = 2**20
-"""Indices that a statistic gets at once, which limits its memory."""
+"""The number of indices that a statistic gets at once; it limits memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Estimate:
     value: float
     low: float
     high: float
-    p: float  # with one seed never below 1 / samples
+    p: float  # with one seed, at least 1 / samples
 
     @property
     def is_clear(self) -> bool:
@@ -51,7 +51,7 @@ class Spread:
     freedom: int
 
     def of(self, *seeds: int) -> Spread:
-        """The spread of a sum of means, each over this many seeds, if every training's figure has this variance."""
+        """The spread of a sum of means over these numbers of seeds, if every training's figure has this variance."""
         return Spread(self.variance * sum(1 / count for count in seeds), self.freedom)
 
 
@@ -89,8 +89,8 @@ def sums(rows: Indices, groups: Indices, count: int, values: NDArray[np.float64]
 
 
 INTERVALS = Report(bootstrap_samples=2000, seed=42)
-"""The parameters of the intervals in the metric files of scoring stages. They do not depend on the report's parameters:
-scoring a benchmark again because the report changes would cost hours."""
+"""The parameters of the intervals in the metric files of scoring stages. They do not depend on the report's parameters,
+because scoring a benchmark again for a report would cost hours."""
 
 
 def replicate(n: int, statistic: Statistic, report: Report, strata: Sequence[str] | None = None) -> Replicates:
@@ -122,9 +122,9 @@ def mean_interval(values: Sequence[float], report: Report = INTERVALS) -> list[f
 
 
 def pooled(systems: Iterable[Replicates]) -> Spread | None:
-    """The variance of a figure between seeds, pooled over the systems with several; ``None`` if no system has several.
+    """The variance of a figure between seeds, pooled over the systems with several seeds; ``None`` if there are none.
 
-    A system with one seed is assumed to vary as much.
+    Systems with one seed are assumed to have the same variance.
     """
     several = [rows[:, 0] for rows in systems if len(rows) > 1]
     freedom = sum(len(values) - 1 for values in several)
@@ -139,8 +139,8 @@ def estimate(parts: Sequence[Replicates], confidence: float, between: Spread | N
     A part has one row of replicates per seed. Paired seeds are one part of row-by-row differences; unpaired seeds are
     two parts, the right side with its sign reversed. With one seed per part this is the percentile bootstrap. With
     several, the variance between seeds is added to the bootstrap's over problems, and the interval is Student's t with
-    Satterthwaite's degrees of freedom. ``tests/campaigns/reliability.md`` compares it with others. ``between`` replaces
-    the rows' own variance between seeds.
+    Satterthwaite's degrees of freedom. ``tests/campaigns/reliability.md`` compares it with other intervals. ``between``
+    replaces the rows' own variance between seeds.
 
     Satterthwaite, "An approximate distribution of estimates of variance components", Biometrics Bulletin 2 (1946).
     """
@@ -154,7 +154,7 @@ def estimate(parts: Sequence[Replicates], confidence: float, between: Spread | N
     error = math.sqrt(float(resampled.var()) + sum(spread.variance for spread in spreads))
     if not spreads or error == 0:
         return Estimate(value, low, high, p)
-    from scipy.special import stdtr, stdtrit  # takes .3 seconds, which scoring stages can do without
+    from scipy.special import stdtr, stdtrit  # takes 0.3 seconds, and scoring stages do not need it
 
     freedom = error**4 / max(sum(spread.variance**2 / spread.freedom for spread in spreads), 1e-12 * error**4)
     half = error * float(stdtrit(freedom, (1 + confidence) / 2))

@@ -5,7 +5,7 @@
     evaluation.write("full", evaluation.rows(answers, columns), evaluation.metrics(answers, report))
 
 An answer to a ProcessBench item is the index of the first incorrect step, -1 for none. An answer to a PRMBench item is
-the verdicts on its steps. ``None`` is no answer: ProcessBench counts a miss, PRMBench an invalid row.
+the verdicts on its steps. ``None`` means no answer: ProcessBench counts a miss, PRMBench an invalid row.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ class Evaluation(ABC, Generic[Item, Answer]):
     ) -> list[dict[str, Any]]:
         """Build one prediction row per item, in the form that ``pathfinder grade`` reads.
 
-        ``rules`` maps decision rules to their answers. The first rule fills the standard key, the others the same key
-        with ``_<rule>`` appended. ``columns`` are further columns of each row.
+        ``rules`` maps decision rules to their answers. The first rule fills the standard key; the rest fill the same
+        key with ``_<rule>`` appended. ``columns`` are further columns of each row.
         """
         main = next(iter(rules))
         suffixed = {"" if rule == main else f"_{rule}": answers for rule, answers in rules.items()}
@@ -132,7 +132,7 @@ class Evaluation(ABC, Generic[Item, Answer]):
         write_metrics(METRICS / self.benchmark / f"{system}.json", metrics)
 
     def by_key(self, answers: Sequence[Answer | None]) -> dict[Any, Any]:
-        """The answers by the items' keys, as the metric reads them."""
+        """The answers by the items' keys, in the metric's form."""
         return {item.key: answer for item, answer in zip(self.items, answers, strict=True)}
 
     def _figures(self, answers: Sequence[Answer | None], report: Report) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Evaluation(ABC, Generic[Item, Answer]):
 
     @abstractmethod
     def _row(self, item: Item, answers: Mapping[str, Answer | None], columns: Mapping[str, Any]) -> dict[str, Any]:
-        """``answers`` maps the suffixes of keys to answers; the main one has the suffix ""."""
+        """``answers`` maps key suffixes to answers; the main answers have the suffix ""."""
 
 
 class ProcessBenchEvaluation(Evaluation[ProcessBenchItem, int]):
@@ -191,7 +191,7 @@ class PRMBenchEvaluation(Evaluation[PRMBenchItem, Verdicts]):
         }
 
     def both_rules(self, answers: Sequence[Verdicts | None], report: Report) -> dict[str, Any]:
-        """The figures by definition, and by only the labels of correctness, as for a system without redundancy."""
+        """The figures by definition, and by only the correctness labels, as for a system without redundancy labels."""
         if not any(answer is not None and answer.redundant is not None for answer in answers):
             return {}
         correct = [None if answer is None else Verdicts(answer.correct) for answer in answers]

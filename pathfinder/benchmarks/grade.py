@@ -1,4 +1,4 @@
-"""Grade anyone's prediction file, in the forms that the field's runners write.
+"""Grade any prediction file in the forms that published runners write.
 
 ``grade`` scores a file against a benchmark folder; ``render`` makes a table of the result. Numbers are percent, with
 one decimal in the tables.
@@ -105,8 +105,8 @@ def grade_processbench(file: Path, data: Path, preset: GradingPreset) -> dict[st
 def predicted_steps(file: Path) -> tuple[dict[processbench.Key, int | None], int]:
     """The predictions of a ProcessBench file by subset and id, and the number of rows that repeat one.
 
-    A published runner copies any number from a judge's box, so one that names no paragraph is wrong but not malformed.
-    Raises ``DataError`` for a malformed row.
+    A published runner copies any number from a judge's box, so a number that names no paragraph is wrong, not
+    malformed. Raises ``DataError`` for a malformed row.
     """
     found: dict[processbench.Key, int | None] = {}
     repeated = 0
@@ -168,8 +168,8 @@ def predicted_labels(file: Path, classes: Mapping[str, str]) -> tuple[dict[str, 
 def _kit_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """The place and the prediction of every row, also of the evaluator's checkpoint or log.
 
-    A line of the checkpoint holds one prediction. The log of a run holds them all, null for an invalid one, and omits
-    invalid ones of correct samples.
+    A line of the checkpoint holds one prediction. The log of a run holds all predictions, null for an invalid one, but
+    omits invalid ones of correct samples.
     """
     for _, at, line in _rows("prmbench", file):
         logs, result = line.get("detailed_logs"), line.get("results")
@@ -186,10 +186,10 @@ def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any
     """Grade rows of the published search: ``question``, ``pred_answer``, ``gt_answer`` and optionally ``set``.
 
     Without ``set`` (a published file has one set), the name of the file or of its folder gives the set, or else the
-    question does. The folders of other sets, as the published script's ``aime25``, are left out. Repaired: each problem
-    counts once, against the data's key; a problem without a row is wrong, and problems with the same text use their
-    rows in turn. Official: every row counts, and only rows, against its own ``gt_answer``, as published. Raises
-    ``DataError`` for a malformed row.
+    question does. The folders of further sets, such as the published script's ``aime25``, are left out. Repaired: each
+    problem counts once, against the data's key; a problem without a row is wrong, and problems with the same text use
+    their rows in turn. Official: as published, every row counts against its own ``gt_answer``, and problems without
+    rows do not count. Raises ``DataError`` for a malformed row.
     """
     rows = predicted_answers(file, data)
     left_out = {name for name, _ in rows} - {*get_args(SearchSet)}
@@ -230,9 +230,10 @@ def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any
 
 
 def predicted_answers(file: Path, data: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """The rows of a search file by set and question; ``data`` names the set of a question where the file does not.
+    """The rows of a search file by set and question; ``data`` names the set of a question if the file does not.
 
-    In a published script's folder, the folder of any other set names it. Raises ``DataError`` for a malformed row.
+    In a published script's output, a set outside ``data`` gets the name of its folder. Raises ``DataError`` for a
+    malformed row.
     """
     set_of = {problem.problem: problem.set for problem in read_search(data, search_sets(data)).items}
     rows: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)

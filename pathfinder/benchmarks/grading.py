@@ -1,8 +1,8 @@
 """Grade final answers: mathematical equality by math-verify, in a worker process with a time limit.
 
-math-verify's own time limits are signals. They do not work outside the main thread, nor do they stop a loop in C code.
-Here a worker process compares. It is killed and replaced when a comparison takes too long. A comparison that fails is
-counted, never silently graded as incorrect.
+math-verify's own time limits are signals. They do not work outside the main thread, and they do not stop a loop in C
+code. Here, a worker process compares. It is killed and replaced when a comparison takes too long. A comparison that
+fails is counted, never silently graded as incorrect.
 
 Preset ``official`` grades as the published ``eval_results.py``: a key is ``str(value)``, so OlympiadBench's lists
 are compared as ``"['2']"`` (a ceiling of 71 %). ``repaired`` reads lists, several answers, ``$…$``, float keys and ½.
@@ -36,11 +36,11 @@ _INTEGER = re.compile(rf" *(?:{_DIGITS}(?:\.0)?|\$ *{_DIGITS} *\$|\['{_DIGITS}'\
 """An integer as the keys write it: ``27``, ``27.0``, ``$27$``, ``['27']``. The worker reads all of them as 27."""
 _BOX = "\\boxed{"
 _FRACTION = re.compile("[¼-¾⅐-⅞↉]")
-"""A fraction of one character, which math-verify does not read."""
+"""A one-character fraction, which math-verify does not read."""
 
 
 def boxes(text: str) -> list[str]:
-    """The contents of every ``\\boxed{…}``; one with unbalanced braces ends the search, as published."""
+    """The contents of every ``\\boxed{…}``; as published, unbalanced braces end the search."""
     found: list[str] = []
     start = text.find(_BOX)
     while start >= 0:
@@ -111,7 +111,7 @@ class Grader:
             self._pool.join()
 
     def is_right(self, gold: Sequence[str], answer: str | None, preset: GradingPreset = "repaired") -> bool:
-        """True if ``answer`` equals ``gold`` (see ``gold_of``); no answer is never right.
+        """True if ``answer`` equals ``gold`` (see ``gold_of``); a missing answer is never right.
 
         Raises ``RuntimeError`` if no worker process can be started.
         """
@@ -131,7 +131,7 @@ class Grader:
     def _equal(self, preset: GradingPreset, answer: str, gold: tuple[str, ...]) -> bool:
         read = [int(found[found.lastindex or 0]) for x in (*gold, answer) if (found := _INTEGER.fullmatch(x))]
         if len(gold) == 1 and len(read) == 2:
-            return read[0] == read[1]  # the worker's verdict, which takes seconds to start
+            return read[0] == read[1]  # the worker's verdict; a worker takes seconds to start
         key = (preset, answer, *gold)
         with self._lock:
             if key not in self._known:
@@ -151,7 +151,7 @@ class Grader:
 
 
 class _Worker(SpawnProcess):
-    """A process that does not import the parent's main module, which can take seconds and most of the memory limit."""
+    """A process that does not import the parent's main module; that could take seconds and most of the memory limit."""
 
     def start(self) -> None:
         main = sys.modules["__main__"]
@@ -167,7 +167,7 @@ class _WorkerContext(SpawnContext):
 
 
 def _prepare_worker() -> None:
-    """Do once what would otherwise count against the first comparison's time limit."""
+    """Do the work that would otherwise count against the first comparison's time limit."""
     import math_verify  # noqa: F401 - sympy takes a second to import
 
     report_as("grader")
@@ -215,7 +215,7 @@ def _verify(gold: str, answer: str) -> bool:
     try:
         return bool(verify(*pair, timeout_seconds=None, raise_on_error=True))
     except Exception:
-        # as published, an error between two readings does not hide that two other readings are equal
+        # as published, an error on one pair of readings does not hide an equal pair
         if verify(*pair, timeout_seconds=None, raise_on_error=False):
             return True
         raise
@@ -226,7 +226,7 @@ def _same_text(left: str, right: str) -> bool:
 
 
 def _matches(table: Iterable[list[bool]]) -> bool:
-    """True if every row can be assigned a column of its own (augmenting paths)."""
+    """True if every row can have a separate column (augmenting paths)."""
     rows = list(table)
     owner: dict[int, int] = {}
 
@@ -256,7 +256,7 @@ def split_answers(text: str) -> list[str]:
 
 
 def majority(votes: Sequence[Vote | None]) -> Vote | None:
-    """The most frequent vote (maj@k), the earliest of ties; ``None`` without votes."""
+    """The most frequent vote (maj@k), in a tie the earliest; ``None`` without votes."""
     counted = Counter(vote for vote in votes if vote is not None)
     return counted.most_common(1)[0][0] if counted else None
 

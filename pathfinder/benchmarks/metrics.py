@@ -13,8 +13,8 @@ from pathfinder.core.metrics import Counts, Figure, Measured, Metrics, Number, P
 class Evaluated(Measured):
     """Everything that ``Evaluation`` reports on both benchmarks.
 
-    ``decision`` holds the rules of a published PRM; ``votes``, ``asked`` and ``published`` (the paper's figures) are of
-    an LLM judge.
+    ``decision`` holds the rules of a published PRM. ``votes``, ``asked`` and ``published`` (the paper's figures) belong
+    to an LLM judge.
     """
 
     read: Whole = 0
@@ -48,7 +48,7 @@ class Generator(Metrics):
 
 
 class Threshold(Metrics):
-    """F1 at a threshold of the reward; ``None`` for one that flags every step."""
+    """F1 at a threshold of the reward; ``None`` if the threshold flags every step."""
 
     threshold: Figure
     mean_f1: Figure

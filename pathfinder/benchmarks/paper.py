@@ -53,7 +53,7 @@ class ScaleRow:
 
 
 def ours(variant: str, mix: str) -> str:
-    """The paper's name for one of our variants on a data mix; no row has it if the paper has no such model."""
+    """The paper's name for one of our variants on a data mix; no row has this name if the paper has no such model."""
     base = {"400k": "PathFinder-PRM-7B", "prm800k": "PathFinder-PRM-7B-PRM800K"}.get(mix, f"PathFinder-PRM-7B-{mix}")
     return base + _ABLATIONS.get(variant, f" {variant}")
 
@@ -77,7 +77,7 @@ def table(name: str, content: Mapping[str, Any] = CONTENT) -> PaperTable:
 
 
 def scale(content: Mapping[str, Any] = CONTENT) -> tuple[ScaleRow, ...]:
-    """The rows of the table of data mixes."""
+    """The rows of the data mix table."""
     rows = content["scale"]["rows"]
     return tuple(ScaleRow(name, samples, mistral, tuple(values)) for name, samples, mistral, values in rows)
 

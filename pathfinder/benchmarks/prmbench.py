@@ -1,15 +1,16 @@
 """PRMBench's metric: whether each step is correct; (F1 + F1 of the negative class) / 2 per class of errors.
 
-Correct steps are the positive class. A class scores the mean of both F1, and ``multi_solutions`` its F1 only.
-Categories are plain means. ``overall`` comes from the pooled counts of all classes, without the correct samples
-(PRMBench paper; published ``tasks/prmtest_classified/task.py`` and ``results_prm_bench.py``). Numbers are percent.
+Correct steps are the positive class. A class's score is the mean of both F1; for ``multi_solutions``, it is the F1 of
+correct steps only. Categories are plain means. ``overall`` comes from the pooled counts of all classes, without the
+correct samples (PRMBench paper; published ``tasks/prmtest_classified/task.py`` and ``results_prm_bench.py``). Numbers
+are percent.
 
 The classes about redundancy ask for superfluous steps, the others for errors. So the benchmark reads quality there (one
-minus it is the redundancy) and soundness elsewhere. The published evaluator does so for systems that send labels of
-redundancy; for the others, it reads the labels of correctness in every class.
+minus it is the redundancy) and soundness elsewhere. The published evaluator does so for systems that send redundancy
+labels; for all others, it reads the correctness labels in every class.
 
 Preset ``official`` keeps the published -1 for a share over nothing, which then enters F1 and averages (a predictor that
-is always wrong scores -100). ``repaired`` computes 2 TP / (2 TP + FP + FN), 0 over nothing, and ``None`` for other
+is always wrong scores -100). ``repaired`` computes 2 TP / (2 TP + FP + FN), 0 over nothing, and ``None`` for all other
 means over nothing.
 """
 
@@ -40,7 +41,7 @@ REDUNDANCY = CATEGORIES["simplicity"]
 """Classes whose incorrect steps are superfluous; redundancy labels, if given, decide them."""
 MEANS = ("correct_step_acc", "wrong_step_acc", "total_step_acc", "first_error_acc", "similarity")
 READING: Final = DEFINITION
-"""The reading that the benchmark asks for, declared before any figure was seen: by class, as ``decisive`` reads."""
+"""The reading that the benchmark asks for, declared before any figure was seen: by class, as in ``decisive``."""
 _TOLERATED_GAP = 5  # the published evaluator refuses a file without predictions for this many items
 Labels = Sequence[bool]
 Counts = npt.NDArray[np.int64]
@@ -72,8 +73,8 @@ class Tally:
 def decisive(verdicts: Verdicts, classification: str) -> list[bool]:
     """One label per step, true for a correct one.
 
-    In the classes about redundancy, the verdicts on it replace the others if given, negated as in the published
-    evaluator.
+    In the classes about redundancy, negated redundancy verdicts, if given, replace the correctness verdicts, as in the
+    published evaluator.
     """
     if classification in REDUNDANCY and verdicts.redundant is not None:
         return [not redundant for redundant in verdicts.redundant]
@@ -81,7 +82,7 @@ def decisive(verdicts: Verdicts, classification: str) -> list[bool]:
 
 
 def columns(verdicts: Verdicts | None, suffix: str = "") -> dict[str, Any]:
-    """The verdicts as a prediction row's ``scores`` hold them; ``suffix`` ends the keys."""
+    """The verdicts in the form of a prediction row's ``scores``; ``suffix`` ends the keys."""
     if verdicts is None:
         return {}
     redundant = {} if verdicts.redundant is None else {f"{REDUNDANT}{suffix}": verdicts.redundant}
@@ -134,7 +135,7 @@ def evaluate(
     total = Tally()
     tallies = {name: Tally() for name in (*CLASSES, CORRECT) if any(item.classification == name for item in items)}
     means = {idx: sum(labels) / len(labels) for idx, labels in used.items() if len(labels)}
-    # as published, a correct sample without labels has the mean -1, and the others are compared with that
+    # as published, a correct sample without labels has the mean -1, and its variants are compared with that
     without_labels = dict.fromkeys(used, -1.0) if preset == "official" else {}
     for item in items:
         if item.idx not in used:
@@ -145,7 +146,7 @@ def evaluate(
             original_mean = means.get(original, without_labels.get(original))
             if item.classification != CORRECT and original_mean and item.idx in means:
                 tally.values["similarity"].append(abs(means[item.idx] - original_mean))
-    # the published rate excludes the correct samples that were answered from both counts
+    # the published rate leaves answered correct samples out of both counts
     valid = sum(item.idx in used for item in items if item.classification != CORRECT)
     asked = len(items) - sum(known[idx].classification == CORRECT for idx in answered)
     details = {

@@ -2,11 +2,11 @@
 
 The F1 is the harmonic mean of the accuracies on solutions with and without an error, per subset; the mean over the
 subsets is plain. All numbers are percent (paper section 4.1; published ``run_eval_pathfinder_prm.py``). Degenerate
-cases are defined: an accuracy over no solution is 0, and so is the F1 of two zeros. Preset ``official`` is the
-published arithmetic, with ``None`` for its NaN in those cases.
+cases are defined: an accuracy over no solution is 0, and the F1 of two zeros is 0. Preset ``official`` is the published
+arithmetic, with ``None`` for its NaN in those cases.
 
-The benchmark asks for the earliest step with an error (arXiv 2412.06559), so it reads soundness. A step that is correct
-but leads nowhere has no error.
+The benchmark asks for the earliest step with an error (arXiv 2412.06559), so it reads soundness. A correct step that
+leads nowhere has no error.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def with_interval(
 
 
 def by_generator(items: Sequence[ProcessBenchItem], predictions: Mapping[Key, int | None]) -> dict[str, Any]:
-    """The two accuracies and F1 (repaired, percent) on the solutions of each model that wrote some."""
+    """The two accuracies and F1 (repaired, percent) on the solutions of each model."""
     out: dict[str, Any] = {}
     for name in sorted({item.generator for item in items}):
         mine = [item for item in items if item.generator == name]

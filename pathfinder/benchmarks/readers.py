@@ -29,7 +29,7 @@ CLASSES = (
     "deception",
     "multi_solutions",
 )
-"""PRMBench's classes in its spelling, in the order of its table."""
+"""PRMBench's classes as it spells them, in the order of its table."""
 CORRECT = "correct"
 _SEARCH_NAMES: dict[str, tuple[str, ...]] = {
     "aime24": ("aime24", "AIME24"),
@@ -64,7 +64,7 @@ class ProcessBenchItem:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The key of the item's prediction: an id is unique within its subset only."""
+        """The key of the item's prediction, because an id is unique only within its subset."""
         return self.subset, self.id
 
 
@@ -72,8 +72,8 @@ class ProcessBenchItem:
 class PRMBenchItem:
     """A solution and its incorrect steps.
 
-    ``idx`` is the evaluator's: ``<class>_<row's idx>`` or ``correct_<row's idx>``. ``error_steps`` count from 1, as in
-    the files, and may name steps that do not exist. ``origin`` is the normalised original problem, of which
+    ``idx`` follows the evaluator: ``<class>_<row's idx>`` or ``correct_<row's idx>``. ``error_steps`` count from 1, as
+    in the files, and may name steps that do not exist. ``origin`` is the normalised original problem, of which
     ``problem`` may be a rewrite; empty if unknown.
     """
 
@@ -86,7 +86,7 @@ class PRMBenchItem:
 
     @property
     def id(self) -> str:
-        """``idx``, under the name that items of both benchmarks have."""
+        """``idx``, under the name that both benchmarks' items share."""
         return self.idx
 
     @property
@@ -189,7 +189,7 @@ def read_prmbench(folder: Path, limit: int = 0) -> Loaded[PRMBenchItem]:
 
 
 def read_prmbench_originals(folder: Path) -> list[PRMBenchItem]:
-    """The PRM800K solutions that PRMBench's rows were made from; a training set may contain them word for word."""
+    """The PRM800K solutions that PRMBench's rows come from; a training set may contain them word for word."""
     originals: dict[str, PRMBenchItem] = {}
     for at, row in _prmbench_rows(folder):
         item = _prmbench_items(at, row)[-1]
@@ -256,7 +256,7 @@ def search_sets(folder: Path) -> list[str]:
 
 
 def search_set_named(name: str) -> str | None:
-    """The search set with ``name`` as one of its spellings, or ``None``."""
+    """The search set that has ``name`` as a spelling, or ``None``."""
     return next((known for known, others in _SEARCH_NAMES.items() if name in others), None)
 
 

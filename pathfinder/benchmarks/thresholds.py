@@ -1,12 +1,12 @@
 """ProcessBench's F1 at every threshold below which a step's score makes the step incorrect.
 
-The prediction is the first step whose score is below the threshold. An item is then predicted correctly for one
-interval of thresholds, ``(low, high]``: its first incorrect step is below them and no earlier step is. So the stored
+The prediction is the first step whose score is below the threshold. An item is then predicted correctly in one interval
+of thresholds, ``(low, high]``: only there is its first incorrect step the first below the threshold. So the stored
 scores give the exact F1 of all thresholds at once.
 
 A threshold may be fixed in advance, or be the best on GSM8K and used on all subsets (the ProcessBench paper's rule for
-PRMs without a natural threshold). The best threshold on the graded items themselves, the oracle's, is an upper bound
-and not a result.
+PRMs without a natural threshold). The oracle's threshold, which is best on the graded items themselves, gives an upper
+bound, not a result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _POINTS = 20  # of the curve between the thresholds 0 and 1
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """F1 in percent (``f1``, shape (thresholds, subsets)) at each threshold that changes anything, ascending.
+    """F1 in percent (``f1``, shape (thresholds, subsets)) at each threshold that changes a prediction, ascending.
 
     Between two thresholds, the F1 of the higher one applies. The last threshold is infinite: every step is incorrect.
     """

@@ -1,4 +1,4 @@
-"""Runs gates with Great Expectations. No other module imports it; the import, which takes seconds, waits for a run."""
+"""Runs gates with Great Expectations. Only this module imports it, and only for a run, because that takes seconds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Checker:
 
     def __init__(self) -> None:
         os.environ["GX_ANALYTICS_ENABLED"] = "false"
-        # without the packages for sources of data, pictures and tests of distributions, which no gate uses
+        # without packages for data sources, pictures and distribution tests, which no gate uses
         with without("boto3", "sqlalchemy", later=("altair", "scipy.stats")), _without_collector():
             import great_expectations
             from great_expectations.expectations import row_conditions
@@ -49,7 +49,7 @@ class Checker:
     def run(self, suites: Iterable[Suite], advance: Callable[[str], None] = lambda name: None) -> list[Result]:
         """One result per gate, in order; ``advance`` is called with the name of every finished suite.
 
-        The next suite is prepared while one is checked, so an iterator need not hold all tables.
+        The next suite is prepared while one is checked, so an iterator does not hold all tables.
         """
         results: list[Result] = []
         for suite, parts in _prefetched((suite, _parts(suite)) for suite in suites):
@@ -107,7 +107,7 @@ class Checker:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Imports make many objects that stay: do not search them for garbage."""
+    """Imports make many lasting objects: do not search them for garbage."""
     gc.disable()
     try:
         yield
@@ -117,7 +117,7 @@ def _without_collector() -> Iterator[None]:
 
 
 def _raise_system_error(_: logging.LogRecord) -> bool:
-    """Raise an error of the disk, which Great Expectations would log with its traceback and then ignore."""
+    """Raise a disk error, which Great Expectations would log with its traceback and then ignore."""
     error = sys.exception()
     if isinstance(error, OSError):
         raise error
@@ -128,7 +128,7 @@ def _result(suite: Suite, gate: Gate, item: Any) -> Result:
     rows, observed = suite.table.clear(), ""
     if not item.success:
         rows = gate.offenders(suite.table)
-        # an expectation that raised an error has failed; its message is what was observed
+        # an expectation that raised an error has failed; the error's message counts as the observed value
         raised = item.exception_info.get("exception_message") if isinstance(item.exception_info, dict) else None
         observed = str(raised or item.result.get("observed_value") or "")
     examples = tuple(map(str, rows[suite.key].head(_EXAMPLES))) if suite.key in rows.columns else ()
@@ -139,7 +139,7 @@ def _result(suite: Suite, gate: Gate, item: Any) -> Result:
 
 
 def _prefetched(items: Iterator[tuple[Suite, list[_Part]]]) -> Iterator[tuple[Suite, list[_Part]]]:
-    """The items; a thread makes the next one while one is used."""
+    """The items; a thread makes the next item while the current one is used."""
     with ThreadPoolExecutor(1) as thread:
         coming = thread.submit(next, items, None)
         while (item := coming.result()) is not None:
@@ -148,12 +148,12 @@ def _prefetched(items: Iterator[tuple[Suite, list[_Part]]]) -> Iterator[tuple[Su
 
 
 def _parts(suite: Suite) -> list[_Part]:
-    """The tables that Great Expectations sees of a suite.
+    """The tables of a suite, in the form that Great Expectations sees.
 
-    A rule about single rows holds for all rows if it holds for every distinct combination of the columns it reads. Of a
-    large table, Great Expectations therefore sees the distinct rows of the columns with few values, and the distinct
-    values of any other column. A column that must be unique is shown in full, each value as its rank. The row count is
-    checked on a column of zeros.
+    A rule about single rows holds for all rows if it holds for every distinct combination of the columns it reads. So
+    for a large table, Great Expectations sees the distinct rows of the columns with few values, and the distinct values
+    of each remaining column. Of a column that must be unique, it sees all values, as ranks. The row count is checked on
+    a column of zeros.
     """
     table, gates = suite.table, suite.gates
     if len(table) <= _WHOLE_ROWS:

@@ -1,8 +1,8 @@
 """Gates: expectations about tables, and their results.
 
 A gate is one expectation about one table. Great Expectations decides it (``pathfinder.gates.checker``); the gate also
-has a Polars expression that finds the offending rows. Great Expectations accepts an empty or all-null column, and
-``1.0`` and ``True`` as members of ``{0, 1}``. Suites therefore also state columns, types, row counts and presence.
+has a Polars expression that finds the offending rows. Great Expectations accepts empty and all-null columns, and takes
+``1.0`` and ``True`` for members of ``{0, 1}``. Suites therefore also state columns, types, row counts and presence.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Value = int | str | None
 class Gate:
     """One expectation about the rows in which the columns of ``where`` have these values (None is null).
 
-    ``broken`` selects the offending rows; None if the gate is about the table as a whole.
+    ``broken`` selects the offending rows; None if the gate is about the whole table.
     """
 
     expectation: str  # the class name in great_expectations.expectations
@@ -34,7 +34,7 @@ class Gate:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The columns that the gate depends on; empty if it is about the table as a whole."""
+        """The columns that the gate depends on; empty if it is about the whole table."""
         column = self.arguments.get("column")
         return () if column is None else (column, *self.where)
 

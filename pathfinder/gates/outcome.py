@@ -52,7 +52,7 @@ def metrics_of(results: Sequence[Result], records: int, **figures: Any) -> Valid
 
 
 def failure(results: Sequence[Result], report: Path) -> str | None:
-    """The error that names every broken gate, up to a screenful, and the remedy; ``None`` if all passed."""
+    """The error that names the broken gates (at most a screenful) and the remedy; ``None`` if all passed."""
     failed = [str(result) for result in results if not result.passed]
     if not failed:
         return None

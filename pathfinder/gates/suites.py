@@ -51,7 +51,7 @@ def file_of(name: str) -> str:
 
 
 def without_answers(answers: pl.LazyFrame) -> pl.LazyFrame:
-    """The judge's answers with empty texts: at the paper's size the texts have gigabytes, and no gate reads them."""
+    """The judge's answers with empty texts: at the paper's size, the texts fill gigabytes, and no gate reads them."""
     if answers.collect_schema().get("answer") != pl.String():
         return answers  # the suites of structure report it
     return answers.with_columns(answer=pl.when(pl.col("answer").is_not_null()).then(pl.lit("")))
@@ -98,7 +98,7 @@ def contents(tables: Tables, bounds: Validate) -> Iterator[Suite]:
 def shares(tables: Tables) -> dict[str, float | None]:
     """The shares of parsed answers, dropped labels and correct steps; ``None`` if there are no records.
 
-    ``dropped`` excludes steps that were not to be labelled (``not_sampled``, ``unrated``).
+    ``dropped`` excludes steps that were left unlabelled on purpose (``not_sampled``, ``unrated``).
     """
     labels = tables["labels"].filter(~pl.col("outcome").is_in(UNASKED))
     dropped = tables["drops"].join(labels, on="id", how="semi")

@@ -27,7 +27,8 @@ def train_contents(tables: Tables, kept: int, bounds: Validate, mixes: Sequence[
     """Every rule about the train and test trees in ``tables`` (``records.TREES``).
 
     ``tables`` also has the trajectories, steps and clean records that they were made from. ``kept`` is the number of
-    records in the metrics of the build. A mix whose name is a number of records, such as 400k, must hold about so many.
+    records in the metrics of the build. A mix whose name is a number of records, such as 400k, must hold about that
+    many.
     """
     records = {side: tables[side].select("tree_id", "branches").explode("branches") for side in SIDES}
     steps = tables["steps"].select("id", "trajectory_id", "step_index", "step")

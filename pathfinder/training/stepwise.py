@@ -45,7 +45,7 @@ MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One solution. ``name`` is its place for messages; ``values`` and the lists in ``labels`` have one item per
+    """One solution. ``name`` is its place for messages; ``values`` and each list of ``labels`` have an item per
     step."""
 
     name: str

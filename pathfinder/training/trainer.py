@@ -130,8 +130,7 @@ def share_of_rate(settings: Train, step: int, steps: int) -> float:
 
 
 def _clipped_norm(model: Any, most: float, step: int) -> float:
-    """Scale the gradient to a norm of at most ``most``; return the old norm. Raises ``DataError`` if it is not
-    finite."""
+    """Limit the gradient's norm to ``most``; return the old norm. Raises ``DataError`` if it is not finite."""
     found: Any = clip_grad_norm_(model.parameters(), most)
     norm = float(found.full_tensor() if is_sharded(found) else found)
     if not math.isfinite(norm):
