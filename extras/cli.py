@@ -103,7 +103,7 @@ def forget(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Exclude records from the next training set; list the stages that run again and how long each took last."""
+    """Exclude records from the next training set; list the stages that will run again, with their last duration."""
     from extras.records import forget as verb
 
     found = verb.forget(selectors, Path(), reason, dry_run)
@@ -133,7 +133,7 @@ def why(
     """
     from pathfinder.core.kernels import pin_kernels
 
-    pin_kernels()  # as the train stage does, before PyTorch is imported, so that the weights are equal
+    pin_kernels()  # like the train stage, before PyTorch is imported, so that the weights are equal
     from extras.why import why as verb
 
     found = verb.why(item, run, step, top, prove, anyway)

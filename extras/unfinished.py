@@ -1,7 +1,7 @@
-"""The unfinished work of stages, journals and checkpoints, follows a run through a remote to another machine.
+"""The unfinished work of stages (journals and checkpoints) follows a run to another machine, through a remote.
 
-While a stage runs, its unfinished work is sent to the remote; before that, work that another machine had sent is
-fetched. The copies are signed, in pieces that their sha256 names, and never half complete.
+Before a stage runs, work that another machine sent is fetched; while it runs, its unfinished work is sent to the
+remote. The copies are signed and never half complete; their pieces are named by sha256.
 ``unfinished/<kind>/<folder>/state.json`` is a signed list of files and their pieces, written after the pieces. A folder
 is named by a digest of everything that determines its content (pathfinder.judge.judge, stages.train), and a stage opens
 only its own: the work of another configuration is never used. If a journal grows, only its last piece is sent again.
@@ -78,7 +78,7 @@ class Copies:
     _known: dict[Path, tuple[int, File]] = field(default_factory=dict)
 
     def send(self, folder: Path, stage: str) -> int:
-        """Send what the remote lacks of a folder that a stage works in; returns the number of pieces sent."""
+        """Send the pieces of a stage's folder that are missing in the remote; returns the number of pieces sent."""
         name = folder.relative_to(self.root / ".pathfinder").as_posix()
         before = self._sent.get(name) or self._read(name)
         files = {path.relative_to(folder).as_posix(): file for path in _files(folder) if (file := self._file(path))}
@@ -93,7 +93,7 @@ class Copies:
                 if piece not in there:
                     content = _piece(folder / path, number, file.size)
                     if sha256_of(content) != piece:
-                        return sent  # the file has changed or is gone: the next call sees what it is now
+                        return sent  # the file has changed or is gone: the next call sees its new state
                     self.store.put(f"{name}/pieces/{piece}", content)
                     there.add(piece)
                     sent += 1
@@ -125,7 +125,7 @@ class Copies:
                     yield target.relative_to(self.root).as_posix()
 
     def finished(self) -> list[str]:
-        """The folders that were sent or fetched and that the stage has deleted since: their work is done."""
+        """The folders that were sent or fetched and that the stage has since deleted, because their work is done."""
         return [name for name in self._sent if not (self.root / ".pathfinder" / name).exists()]
 
     def drop(self, name: str) -> None:
@@ -204,7 +204,7 @@ def _piece(path: Path, number: int, size: int) -> bytes:
 
 
 def _continues(longer: Path, shorter: Path) -> bool:
-    """Return whether a journal begins with all whole lines of another one and has more."""
+    """Return whether a journal begins with all whole lines of another journal and has more."""
     with longer.open("rb") as one, shorter.open("rb") as other:
         for line in other:
             if line.endswith(b"\n") and one.readline() != line:
@@ -221,11 +221,11 @@ def carried(
     is_part: bool = False,
     is_writer: Callable[[], bool] = lambda: True,
 ) -> Iterator[None]:
-    """Fetch the unfinished work of a stage, and send it every minute and at the end, also if the stage fails.
+    """Fetch the unfinished work of a stage, and send it every minute and at the end, even if the stage fails.
 
     ``store`` is the folder ``HOME`` of a remote that other machines reach; ``None`` without such a remote. With
     ``is_part``, the command computes one part of the stage, so the other parts are not fetched. Nothing is sent while
-    ``is_writer`` is false: another run continues this work.
+    ``is_writer`` is false, because another run continues this work.
 
     A copy that cannot be sent, or that is not sound, is reported, and the stage continues without it. Raises
     ``TransientError`` if the remote does not answer before the stage starts.

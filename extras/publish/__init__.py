@@ -1,1 +1,1 @@
-"""Publishing a trained model and its training data on the Hub, with cards, signature and lineage."""
+"""Publication of a trained model and its training data on the Hub, with cards, signature and lineage."""

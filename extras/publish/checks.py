@@ -20,9 +20,9 @@ ALLOWED = {
     "model": (WEIGHTS, ".json", ".jinja", ".md", ".model", ".pem", ".sig", ".txt"),
     "dataset": (".json", ".md", ".parquet"),
 }
-"""The endings of files that hold data only. A file with any other ending could run code when it is loaded."""
+"""The endings of files that hold only data. A file with any other ending could run code when it is loaded."""
 _PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", b"PK\x03\x04")
-"""The first bytes of a pickle, and of the archive that PyTorch puts one into."""
+"""The first bytes of a pickle, and of PyTorch's archive of a pickle."""
 _SECRETS = re.compile(
     rb"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|AKIA[0-9A-Z]{16}"
     rb"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
@@ -41,7 +41,7 @@ def check_repository(repository: Repository, root: Path) -> list[str]:
 
 
 def only_data(repository: Repository) -> str:
-    """Raises ``DataError`` for a link, a file of another kind than data, and a pickle under another name."""
+    """Raises ``DataError`` for a link, a file that is not data, and a pickle with a different ending."""
     allowed = ALLOWED[repository.kind]
     for path in repository.paths():
         if path.is_symlink() or path.suffix not in allowed:

@@ -1,4 +1,4 @@
-"""Build the folders that would be uploaded: a model with its card and signature, and its training data with a card."""
+"""Build the folders for the upload: a model with its card and signature, and its training data with a card."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pathfinder.core.hub import CARD
 
 SIGNATURE, KEY = "model.sig", "model.pem"
 ADDED = (CARD, SIGNATURE, KEY)
-"""The files that publishing adds to the model's folder; the card replaces the one without results."""
+"""The files that publishing adds to the model's folder; the card replaces the model's card without results."""
 PREPARED = Path(".pathfinder/publish")
 EXPORT = Path(DESCRIPTION).parent
 _WEIGHTS = ".safetensors"
@@ -86,7 +86,7 @@ def build_data(root: Path, model: str) -> Repository:
     with atomic_folder(target) as folder:
         shutil.copytree(root / EXPORT, folder, dirs_exist_ok=True)
         for path in folder.glob(f"*/{CARD}"):
-            path.unlink()  # the cards of the single forms
+            path.unlink()  # the cards of the forms
         write_text(folder / CARD, text)
     return Repository("dataset", target)
 
@@ -124,7 +124,7 @@ def _files_of(header: Mapping[str, Any]) -> list[dict[str, str]]:
 def _add_signature(lineage: Lineage, folder: Path) -> str:
     """Copy the signature of the model and its key to ``folder``, and say how to verify it.
 
-    Raises ``DataError`` if it signs other files than those in ``folder``.
+    Raises ``DataError`` unless it signs exactly the files in ``folder``.
     """
     record = lineage.makers(lineage.target or "")[0].record
     signed = model_of(record.content)
@@ -145,7 +145,7 @@ def _add_signature(lineage: Lineage, folder: Path) -> str:
 
 
 def _copy(source: str, target: str) -> str:
-    """Copy a file, or link it if it holds weights."""
+    """Copy a file; link it if it holds weights."""
     if source.endswith(_WEIGHTS):
         try:
             os.link(source, target)

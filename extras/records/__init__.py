@@ -1,1 +1,1 @@
-"""From a record, a licence, a rater or a source to everything that depends on it, and how to forget it."""
+"""Find and forget everything that depends on a record, a licence, a rater or a source."""

@@ -1,7 +1,8 @@
-"""Recompute the steps from the judge's journal to a training example, and name the first one that differs.
+"""Recompute the steps from the judge's journal to a training example, and name the first step that differs.
 
-Each link compares one table with what comes before it: the answers with the journal, the label with the answers, the
-filter's decision with the label, the build's decision with the filter's, and the branch of the tree with all of them.
+Each link compares one table with the tables before it: the answers with the journal, the label with the answers, the
+filter's decision with the label, the build's decision with the filter's decision, and the branch of the tree with all
+of them.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def journal_link(answers: Sequence[Row], folder: Path) -> str:
 
 
 def _entries(journal: Path, key: str) -> list[str]:
-    """The text that a journal has for a key, if any; the file is searched without reading it into memory."""
+    """The text that a journal has for a key, if any; the search does not read the file into memory."""
     if not journal.stat().st_size:
         return []
     mark = f'"key": "{key}"'.encode()
@@ -100,7 +101,7 @@ def filter_link(step: Row, label: Row | None, clean: Row | None, drop: Row | Non
 
 
 def build_link(clean: Row | None, drop: Row | None, decision: Row | None, has_run: bool) -> str:
-    """Compare the records that build decided on with those that the filter kept."""
+    """Compare the records in the build's decisions with the records that the filter kept."""
     if not has_run or (clean is None and drop is None):
         return NOT_YET
     if clean is None:

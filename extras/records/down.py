@@ -1,8 +1,9 @@
 """The fates of some records, the mixes, runs and models that used them, and the figures that depend on them.
 
-A figure depends on a record in one of two ways. It may contain it: as a count of a stage that read it, or in the loss
-of a run that used it. All others depend on it only through the training, as one of thousands of records. A record that
-no run used has changed no model. Held-out records change none either; the held-out losses and accuracies contain them.
+A figure depends on a record in one of two ways. It may contain the record: in a count of a stage that read it, or in
+the loss of a run that used it. All other figures depend on it only through the training, as one of thousands of
+records. A record that no run used has changed no model. Held-out records change no model either, but the held-out
+losses and accuracies contain them.
 """
 
 from __future__ import annotations
@@ -109,9 +110,9 @@ def _stored_counts(selection: Selection, root: Path) -> dict[str, Any]:
 
 
 def _runs(steps: pl.DataFrame, runs: Sequence[str], root: Path) -> dict[str, tuple[int, int]]:
-    """Per run, how many of the records it used, and in how many different optimiser steps.
+    """For each run, the number of these records that it used, and the number of optimiser steps that used them.
 
-    The table of the run decides: a run that was not repeated after a new build still depends on what it used.
+    The table of the run decides: a run that was not repeated after a new build still depends on its old records.
     """
     files = [root / schema.INDEX / schema.run_file(run) for run in runs]
     if steps.is_empty() or not files:
@@ -125,7 +126,7 @@ def _runs(steps: pl.DataFrame, runs: Sequence[str], root: Path) -> dict[str, tup
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The ``files`` that count some records, and in them the ``parts`` by their keys' names; ``None``: every part."""
+    """The ``files`` that count some records, and their ``parts``, by the names of the keys; ``None``: every part."""
 
     files: set[str]
     parts: dict[str, set[str] | None]
@@ -152,7 +153,7 @@ def _counted(selection: Selection, fates: Iterable[str], root: Path) -> Counted:
 
 
 def _benchmarks(selection: Selection, root: Path) -> set[str] | None:
-    """The benchmarks with a problem or a step of the records or a similar one; ``None`` if that is not known."""
+    """The benchmarks that have a problem or a step of the records, or a similar one; ``None`` if unknown."""
     tables = [root / OVERLAP / f"{name}.parquet" for name in ("overlap", "steps")]
     texts = (root / TRAJECTORIES, root / TRAJECTORIES.with_name("steps.parquet"))
     if selection.lines is None or selection.steps is None or not all(path.exists() for path in (*tables, *texts)):
@@ -175,9 +176,10 @@ def _benchmarks(selection: Selection, root: Path) -> set[str] | None:
 def figures_of(runs: Sequence[str], root: Path, counted: Counted, held_out: Iterable[str] = ()) -> list[dict[str, Any]]:
     """The figures of the report that depend on records which these runs used, in the report's order.
 
-    Each has its pointer, the runs, and how it depends on the records: "contents" if it is a count, or the loss of a run
-    that used them or, for ``held_out`` records, of those runs; "training" if it depends on them only through a model.
-    A run's files have its name, so the origins of a figure tell which runs it depends on. Empty without a report.
+    Each has its pointer, the runs, and its way to depend on the records: "contents" for a count, for the loss of a run
+    that used them, and for the held-out losses of these runs if the records are ``held_out``; "training" if it depends
+    on them only through a model. A run's files have its name, so the origins of a figure show the runs that it depends
+    on. Empty without a report.
     """
     if not (root / TABLES).exists():
         return []
@@ -197,7 +199,7 @@ def figures_of(runs: Sequence[str], root: Path, counted: Counted, held_out: Iter
 
 
 def _run_of(file: str) -> str:
-    """The run whose name a file or its folder has."""
+    """The run that a file or its folder is named after."""
     path = Path(file)
     return path.parts[1] if path.parts[:1] == ("models",) and len(path.parts) > 1 else path.stem.removesuffix("_log")
 

@@ -1,4 +1,4 @@
-"""Forget records: add them to the list of exclusions, and say which stages run again and how long each took last."""
+"""Forget records: add them to the list of exclusions, and list the stages that will run again, with last durations."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from pathfinder.data.exclusions import EXCLUSIONS, Exclusion, read_exclusions
 
 BUILD, TRAIN = "build", "artifacts/train"
 _WHOLE = ("licence", "rater", "source")
-"""The selectors that exclude whole lines, also those that are added later."""
+"""The selectors that exclude whole lines, including lines that are added later."""
 _TREES = ("artifacts/steps/trajectories.parquet", "artifacts/steps/steps.parquet")
 
 
 def forget(selectors: Sequence[str], root: Path, reason: str = "", dry_run: bool = False) -> dict[str, Any]:
-    """Add what the selectors name to the list of exclusions; returns what depends on it, as a JSON value.
+    """Add the selected records to the list of exclusions; returns everything that depends on them, as a JSON value.
 
-    Raises ``DataError`` if a selector names nothing; then nothing is written.
+    Raises ``DataError``, and writes nothing, if a selector names nothing.
     """
     listed = read_exclusions(root / EXCLUSIONS)
     selected = [select(text, root) for text in selectors]
@@ -57,7 +57,7 @@ def forget(selectors: Sequence[str], root: Path, reason: str = "", dry_run: bool
 
 
 def _exclusions(selection: Selection, root: Path, reason: str) -> Iterator[Exclusion]:
-    """The exclusions of a selection; content ids remain valid when lines are appended to the file."""
+    """The exclusions of a selection; content ids stay valid when lines are appended to the file."""
     name = selection.text if selection.kind in ("record", "line") else ""
     if selection.kind == "licence":
         folders = index_table(root, "lines").filter(licence=selection.value).select("folder").unique().collect()

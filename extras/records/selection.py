@@ -2,8 +2,8 @@
 
 A selector is a record, a line, a content id, or ``COLUMN:VALUE`` with a column of the index: ``licence:MIT``,
 ``reason:limit``, ``mixes:400k``. Four columns are derived: ``fate:kept``; ``run:R`` for the records that a run trained
-on; ``retried:N`` for those whose judge was asked again at least N times; ``item:ID`` for those with the problem of a
-benchmark item or a near duplicate of it. For a line, only the row groups that may hold it are read.
+on; ``retried:N`` for records on which the judge was asked again at least N times; ``item:ID`` for records with the
+problem of a benchmark item or a near duplicate of it. For a line, only the row groups that may hold it are read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Selection:
     """The records that a selector names.
 
     ``kind`` is record, line, content, or a column. ``lines`` and ``steps`` are the rows of the index; both are ``None``
-    for a licence, a rater or a source, whose counts the table of totals holds, unless their rows were asked for.
+    for a licence, a rater or a source, unless the caller asked for rows, because the table of totals has their counts.
     """
 
     text: str
@@ -61,7 +61,7 @@ def is_selector(text: str) -> bool:
 
 
 def select(text: str, root: Path, with_rows: bool = False) -> Selection:
-    """The records that ``text`` names; ``with_rows`` reads their rows, although the counts may be known.
+    """The records that ``text`` names; ``with_rows`` reads their rows even if the counts are known.
 
     Raises ``DataError`` if it has no known form, or the index has none.
     """
@@ -138,7 +138,7 @@ def _has_item(item: str, root: Path) -> pl.Expr:
 
 
 def overlap_of(item: str, root: Path) -> dict[str, list[dict[str, Any]]]:
-    """The training problems and steps that repeat a benchmark item or nearly do. Its name is ID or SUBSET/ID.
+    """The training problems and steps that repeat a benchmark item exactly or nearly. Its name is ID or SUBSET/ID.
 
     The build compares the trees of all records that the filter kept. Raises ``DataError`` if the item is unknown.
     """
@@ -169,7 +169,7 @@ def _steps_of(lines: pl.DataFrame, root: Path) -> pl.DataFrame:
 
 
 def one_of(column: str, values: pl.Series) -> pl.Expr:
-    """Select the rows that have one of some values; the range comes first, so the reader can skip row groups."""
+    """Select the rows with one of some values; the range comes first, so the reader can skip row groups."""
     if values.is_empty():
         return pl.lit(False)
     in_range = pl.col(column).is_between(pl.lit(values.min()), pl.lit(values.max()))
@@ -185,7 +185,7 @@ def totals(root: Path, kind: str, value: str) -> dict[str, dict[str, dict[str, A
 
 
 def decisions(root: Path, benchmark: str, system: str, item: str | None, only_wrong: bool) -> list[dict[str, Any]]:
-    """The rows of ``schema.ITEMS`` of one system on one benchmark; raises ``DataError`` if there are none at all."""
+    """The rows of ``schema.ITEMS`` of one system on one benchmark; raises ``DataError`` if there are none."""
     table = index_table(root, "items")
     rows = table.filter(benchmark=benchmark, system=system).collect()
     if rows.is_empty():

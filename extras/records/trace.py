@@ -121,7 +121,7 @@ def _truth(problem: str, prefix: Sequence[str], step: str) -> Any:
     try:
         from world.truth import verdict_of  # takes half a second to load
     except ModuleNotFoundError:
-        return "unknown: the world's maker is a part of the repository, not of the package"
+        return "unknown: only the repository, not the package, contains the world's generator"
     verdict = verdict_of(problem, prefix, step)
     if verdict is None:
         return "unknown: the problem is not from the generated world, or the step is outside its grammar"
@@ -163,7 +163,7 @@ def _scores(answer: str | None, preset: Preset, outcome: str) -> Any:
         return "no answer"
     scores, why = read_scores(answer, preset, cut=False)
     if scores is not None and outcome == "unparsed":
-        return CUT  # the only reason why readable scores do not count
+        return CUT  # the only reason for which readable scores do not count
     return why if scores is None else scores.named
 
 
@@ -200,7 +200,7 @@ def _branch(text: str, tree_id: str) -> tuple[str, dict[str, Any], dict[str, Any
 def _links(
     tables: Tables, step: dict[str, Any], found: tuple[str, dict[str, Any], dict[str, Any]] | None
 ) -> dict[str, str]:
-    """Each link from the judge's journal to the training example, recomputed from the tables before it."""
+    """Each link from the judge's journal to the training example, recomputed from the earlier tables."""
     answers, has_built = tables["labels/answers"] or [], tables["decisions"] is not None
     label, clean, drop, decision = (next(iter(tables[name] or ()), None) for name in _TABLES[1:])
     return {
@@ -213,7 +213,7 @@ def _links(
 
 
 def _split(tables: Tables, side: str | None, decision: Any) -> Any:
-    """The side of the record, or the build's own reason why it has none."""
+    """The side of the record, or the build's reason for excluding it."""
     if decision == NOT_YET or not (ARTIFACTS / "train/train.parquet").exists():
         return NOT_YET
     if "reason" in decision:
@@ -271,7 +271,7 @@ def _trace_line(identity: Identity, trajectory: dict[str, Any] | None, upstream:
 
 
 def _fates(ids: list[str], tree_id: str) -> dict[str, str]:
-    """How far each record got in the pipeline."""
+    """The last stage that each record reached."""
     fates = dict.fromkeys(ids, NOT_YET)
     fates |= {row["id"]: "consistent" for row in rows_of("clean/clean", "id", ids) or []}
     fates |= {row["id"]: f"dropped: {row['reason']}" for row in rows_of("clean/drops", "id", ids) or []}

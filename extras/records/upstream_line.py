@@ -1,4 +1,4 @@
-"""The upstream line in an id: located in the raw file and parsed again, as a whole or for one record."""
+"""The upstream line that an id names, found in the raw file and parsed again, as a whole or for one record."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def upstream_line(identity: Identity, trajectory: dict[str, Any] | None) -> tupl
 
 
 def _raw_file(identity: Identity, trajectory: dict[str, Any] | None) -> Path | None:
-    """The raw file with the digest in the id: the one that the tables name if it matches, else any other."""
+    """The raw file with the digest in the id: the file that the tables name, if it matches, else any matching file."""
     raw = ARTIFACTS / "raw"
     named = [raw / trajectory["file"]] if trajectory else []
     if manifest := downloaded_sources():
@@ -138,7 +138,7 @@ def _rated(identity: Identity, reading: Reading | None) -> Rated | None:
 
 
 def compared(identity: Identity, reading: Reading | None, trajectory: dict[str, Any], step: dict[str, Any]) -> str:
-    """Compare the tables with the line, which was parsed again; returns the differences as a text."""
+    """Compare the tables with the newly parsed line; returns the differences as a text."""
     again = _rated(identity, reading)
     if reading is None or again is None:
         return "differs: the raw line has no such record"
@@ -154,7 +154,7 @@ def compared(identity: Identity, reading: Reading | None, trajectory: dict[str, 
 
 
 def exclusion(identity: Identity, reading: Reading | None) -> str | None:
-    """Why this place of a line is not in the tables, or ``None`` if the line has no such place."""
+    """The reason why this place of a line is not in the tables; ``None`` if the line has no such place."""
     for row in [*(rows_of("steps/quarantine", "id", identity.text) or []), *quarantined_line(identity, reading)]:
         return f"quarantined: {row['reason']} ({row['detail']})"
     if reading is None:
@@ -172,6 +172,6 @@ def exclusion(identity: Identity, reading: Reading | None) -> str | None:
 
 
 def quarantined_line(identity: Identity, reading: Reading | None) -> list[dict[str, Any]]:
-    """The quarantine row of a line that was quarantined as a whole."""
+    """The quarantine row of a line that was completely quarantined."""
     rows = [] if reading is not None else rows_of("steps/quarantine", "line", identity.line) or []
     return [row for row in rows if row["id"] is None and _has_sha(ARTIFACTS / "raw" / row["file"], identity.sha)]

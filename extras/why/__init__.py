@@ -1,1 +1,1 @@
-"""Why a decision was made: the training records that it depends on, estimated, and proved by training without them."""
+"""Why a decision was made: an estimate of the training records behind it, and a proof by training without them."""

@@ -1,4 +1,4 @@
-"""The training steps that resemble a step: all that can be said about a decision whose training is not repeated."""
+"""The training steps that resemble a step, for a decision whose training is not repeated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathfinder.core.runs import Run
 
 
 def records_of(run: Run, train: Path, schema: dict[str, Any] | None = None) -> pl.DataFrame:
-    """The trees that a run learns from; with ``schema``, a different file is refused."""
+    """The trees that a run learns from; ``schema`` is the required schema."""
     params = load_params()
     trees = pl.read_parquet(train) if schema is None else read_parquet(train, schema)
     return select(trees, share_of(params.mixes, run.mix), params.build.seed)
@@ -26,8 +26,8 @@ def records_of(run: Run, train: Path, schema: dict[str, Any] | None = None) -> p
 def alike(step: str, trees: pl.DataFrame, labels: Mapping[str, bool]) -> list[tuple[str, float, bool]]:
     """The id of each record, the similarity of its step, and whether it has the same labels; the most similar first.
 
-    The similarity is the share of common runs of three words and signs, from 0 to 1. Labels that a record lacks count
-    as equal.
+    The similarity is the share of common sequences of three words and signs, from 0 to 1. Labels that a record lacks
+    count as equal.
     """
     from pathfinder.data.near_duplicates import NearDuplicates
 

@@ -1,9 +1,9 @@
 """The decision of a PRM about one step, and the smooth output whose sign it follows.
 
 The decision reads quality: a step is correct if the reward, read given the predicted error labels, is at least one
-half. ProcessBench reads soundness, which a correct step that leads nowhere has, too. The output is the log-odds of the
-reward averaged over the error labels by their probabilities (mode ``all``), because the predicted labels themselves
-have no derivative.
+half. ProcessBench reads soundness: a correct step that leads nowhere is sound, too. The output is the log-odds of the
+reward averaged over the error labels by their probabilities (mode ``all``), because the predicted labels have no
+derivative.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Reward:
     """The tree of a step, and the model's places in it."""
 
     log_odds: float
-    """of the reward averaged over the error labels, in nats: the output that is explained"""
+    """the explained output: the log-odds of the reward averaged over the error labels, in nats"""
     reward: float
-    """given the predicted error labels, as the evaluation reads it"""
+    """given the predicted error labels, as in the evaluation"""
     labels: dict[str, float]
     """P(``<+>``) of each first-pass label"""
 

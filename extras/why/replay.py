@@ -1,7 +1,7 @@
-"""Train once more and keep every state on the way, so that the training can be differentiated.
+"""Train once more and keep every intermediate state, so that the training can be differentiated.
 
-Trees, steps, losses, starting weights and the optimiser are the train stage's: AdamW without weight decay, a limit on
-the gradient's norm, and a schedule. Weights, moments and gradients are flat vectors of all parameters.
+Trees, steps, losses, starting weights and the optimiser are the same as in the train stage: AdamW without weight decay,
+a limit on the gradient's norm, and a schedule. Weights, moments and gradients are flat vectors of all parameters.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathfinder.tree.passes import Prompter
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
-"""AdamW's settings in the train stage, which are torch's own."""
+"""AdamW's settings in the train stage (torch's defaults)."""
 _SMALLEST_NORM = 1e-6
 """torch adds it to the gradient's norm before it divides by the norm."""
 
@@ -36,7 +36,7 @@ class Batch:
     """The records of an optimiser step, and the gradient of its loss."""
 
     gradient: Tensor
-    """(parameters,) of the weighted sum over the records, divided by their weighted labels"""
+    """(parameters,) gradient of the weighted sum over the records, divided by their weighted labels"""
     records: npt.NDArray[np.int64]
     """(records,): their numbers; no record occurs twice"""
     labels: npt.NDArray[np.float64]
@@ -48,7 +48,7 @@ class Batch:
 class TreeLearner:
     """A network and the records that it learns from, distributed over optimiser steps.
 
-    ``weights`` holds the weight of every record: 1, or 0 for a record that is removed. The other records keep their
+    ``weights`` holds the weight of every record: 1, or 0 for a record that is removed. All other records keep their
     optimiser steps, so only the removal differs. ``steps`` is the number of optimiser steps, and ``shares`` are the
     sizes of the parameters in a flat vector.
     """
@@ -94,7 +94,7 @@ class TreeLearner:
     def bend(
         self, step: int, weights: Tensor, directions: Sequence[Tensor]
     ) -> list[tuple[Tensor, npt.NDArray[np.float64]]]:
-        """For each direction the product with the Hessian of the step's loss, and the slopes along it.
+        """For each direction, its product with the Hessian of the step's loss, and the slopes along it.
 
         A slope is the derivative of the loss of one of ``Batch.records``, summed over the record's labels without its
         weight, float64 (records,). The second derivatives are exact, from one graph for all directions.
@@ -124,7 +124,7 @@ class TreeLearner:
         return [(product, mine[records]) for product, mine in zip(products, slopes, strict=True)]
 
     def _passes(self, chosen: Sequence[int]) -> Iterator[tuple[npt.NDArray[np.int64], Tensor, Tensor]]:
-        """Per forward pass the record of each reading, its loss and its weight, all (readings,)."""
+        """For each forward pass, the record of each reading, its loss and its weight, all (readings,)."""
         for group in pack([len(self.examples[e].tree) for e in chosen], self._budget):
             numbers = [chosen[i] for i in group]
             batch, targets = batch_of([self.examples[e] for e in numbers])
@@ -141,7 +141,7 @@ class TreeLearner:
         return sum(float(self._factors(example).sum()) for example in chosen)
 
     def _owners(self, example: int) -> npt.NDArray[np.int64]:
-        """The record of each reading. The readings of an example are ordered by record, equally many of each."""
+        """The record of each reading. An example's readings are ordered by record, equally many per record."""
         first, stop = self._firsts[example : example + 2]
         return np.repeat(np.arange(first, stop), len(self.examples[example].targets.marks) // (stop - first))
 
@@ -172,7 +172,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """All optimiser steps if they were kept, and the weights after the last one."""
+    """All optimiser steps, if they were kept, and the final weights."""
 
     states: list[State]
     final: Tensor

@@ -28,7 +28,7 @@ from pathfinder.tree.attention import use_trees
 from pathfinder.tree.passes import Prompter
 
 _TOLERANCE = 1e-3
-"""The largest difference of a weight after the training was repeated, on a machine with other kernels."""
+"""The largest allowed difference of a weight after repeated training; a machine with different kernels causes some."""
 
 
 def settings_of(folder: Path) -> Train:
@@ -84,7 +84,7 @@ def _variant(folder: Path) -> Variant:
 
 
 def learner_of(trees: pl.DataFrame, base: Path, variant: Variant, settings: Train) -> TreeLearner:
-    """The records of ``trees`` (``records.TREES`` or ``SOFT_TREES``), and the model in ``base``, as training begins."""
+    """The records of ``trees`` (``records.TREES`` or ``SOFT_TREES``), and the model in ``base``, before training."""
     torch.set_num_threads(1)  # a fixed order of sums, as in the train stage
     opened = open_model(base)
     tokenizer = load_tokenizer(opened.files)
@@ -105,8 +105,8 @@ def learner_of(trees: pl.DataFrame, base: Path, variant: Variant, settings: Trai
 def repeat(learner: TreeLearner, settings: Train, folder: Path, on_step: Callable[[int], None]) -> Trajectory:
     """Repeat the training and keep its states.
 
-    Raises ``DataError`` if the states do not fit into this machine's memory, or if the training does not end with the
-    weights of the model in ``folder``.
+    Raises ``DataError`` if the states do not fit into this machine's memory, or if the final weights differ from the
+    model in ``folder``.
     """
     needed = 4 * 4 * learner.steps * sum(learner.shares)  # weights, gradient and two moments of each step, in float32
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

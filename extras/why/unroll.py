@@ -1,4 +1,4 @@
-"""Differentiate a training run: how much an output of the trained model changes with the weight of each record.
+"""Differentiate a training run: the change of the trained model's output with the weight of each record.
 
 The derivative covers the whole run, backwards through every optimiser step, as in *MAGIC: Near-Optimal Data
 Attribution for Deep Learning* (Ilyas and Engstrom, 2025, arXiv 2504.16430), with AdamW's own update.
@@ -54,7 +54,7 @@ def unroll(
 
 
 def _through_adam(state: State, count: int, bar: _Bar) -> Tensor:
-    """The derivative with respect to the step's gradient; ``bar`` gets those with respect to the earlier moments.
+    """The derivative by the step's gradient; ``bar`` gets the derivatives by the earlier moments.
 
     Where the root of the second moment is below AdamW's epsilon, the step is too small to matter and counts as fixed.
     """

@@ -1,4 +1,4 @@
-"""Explain a decision of a trained run: the records that support and oppose it, and what they are worth.
+"""Explain a decision of a trained run: the records that support and oppose it, with scores.
 
 A score is the derivative of the decision's output with respect to the record's weight in training, times the sign of
 the output. Removing only this record lowers the decision's log-odds by about its score, in nats.
@@ -23,10 +23,10 @@ ESTIMATOR = "derivative of the whole training run with respect to each record's 
 _VERSION = 1
 _SUGGESTIONS = 5
 PLAUSIBLE = 2.0
-"""Nats. A larger score for one record is a sign that the training amplifies small changes without bound."""
+"""In nats. A larger score for one record shows that the training amplifies small changes without bound."""
 LONGEST = 0.02
 """The sum of the learning rates of all steps. AdamW moves a weight by at most about the rate in a step, so the sum
-bounds its way. After a longer way, the trainings that were measured amplified small changes (README.md)."""
+bounds its path. With longer paths, the measured trainings amplified small changes (README.md)."""
 REMOVED_SHARE = 0.05
 """The share of the records that a proof removes."""
 
@@ -36,10 +36,10 @@ def why(
 ) -> dict[str, Any]:
     """The explanation of a run's decision on a ProcessBench item, a JSON value.
 
-    ``step`` counts from 0; by default it is the first one with a reward below one half or, if there is none, the one
-    with the lowest reward. ``prove`` trains twice more,
-    without the records that support the decision most and without as many others. A training that is too long for
-    scores is not repeated, except with ``anyway`` or ``prove``: the similar training steps are named instead.
+    ``step`` counts from 0; the default is the first step with a reward below one half or, if there is none, the step
+    with the lowest reward. ``prove`` trains twice more: without the records that support the decision most, and without
+    the same number of random records. A training that is too long for scores is repeated only with ``anyway`` or
+    ``prove``; otherwise, the result names similar training steps.
     Raises ``DataError`` for an unknown item or step, and if the run's training cannot be repeated here.
     """
     item = item_named(name)
@@ -96,12 +96,12 @@ def item_named(name: str) -> ProcessBenchItem:
 
 
 def measured() -> dict[str, Any]:
-    """How good the explanations were found to be, from the campaign ``tests.campaigns.influence.proof``."""
+    """The measured quality of explanations, from the campaign ``tests.campaigns.influence.proof``."""
     return dict(parse_json(Path(__file__).with_name("measured.json").read_bytes(), "measured.json"))
 
 
 def _answer(item: ProcessBenchItem, run: str, folder: Path, step: int | None) -> dict[str, Any]:
-    """The decision and the derivative of every record, from the cache if it was asked before."""
+    """The decision and the derivative of every record; from the cache, if it has them."""
     files = [TRAIN, *(path for of in (folder, BASE) for path in sorted(of.glob("*")) if path.is_file())]
     for path in (TRAIN, folder / "pathfinder.json", BASE / "config.json"):
         if not path.exists():
@@ -114,13 +114,13 @@ def _answer(item: ProcessBenchItem, run: str, folder: Path, step: int | None) ->
 
 
 def _way(folder: Path) -> float:
-    """The sum of the learning rates of a run's training; 0 if the log of the training is not here."""
+    """The sum of the learning rates of a run's training; 0 if this machine lacks the training's log."""
     path = METRICS / f"{folder.name}_log.json"
     return sum(float(row["learning_rate"]) for row in read_json(path)) if path.exists() else 0.0
 
 
 def _without_scores(item: ProcessBenchItem, run: str, step: int | None, top: int, way: float) -> dict[str, Any]:
-    """The decision, and the training steps that resemble the step: all that is known without a score."""
+    """The decision, and the training steps that resemble the step; there are no scores."""
     from extras.why.alike import alike, records_of
 
     folder = MODELS / parse_run(run).name
@@ -143,7 +143,7 @@ def _without_scores(item: ProcessBenchItem, run: str, step: int | None, top: int
 
 
 def _predicted(item: ProcessBenchItem, folder: Path, step: int | None) -> dict[str, Any] | None:
-    """The decision as the evaluation wrote it, without log-odds; ``None`` if it did not read the item."""
+    """The decision in the evaluation's file, without log-odds; ``None`` if the evaluation did not read the item."""
     path = PREDICTIONS / f"{folder.name}.jsonl"
     rows = [row for _, row in read_jsonl(path)] if path.exists() else []
     row: dict[str, Any] = next(
@@ -167,7 +167,7 @@ def _decided(
 
 
 def _decision(network: Any, prompter: Any, item: ProcessBenchItem, step: int | None) -> tuple[Any, dict[str, Any]]:
-    """The step that is explained, laid out, and the network's decision about it, a JSON value."""
+    """The explained step, laid out, and the network's decision about it, a JSON value."""
     from extras.why.decision import decisive, rewards, step_of
     from pathfinder.core.steps import Solution
 
@@ -201,7 +201,7 @@ def _explain(item: ProcessBenchItem, run: str, folder: Path, step: int | None) -
 def _proof(
     item: ProcessBenchItem, run: str, folder: Path, answer: dict[str, Any], ranked: Sequence[str]
 ) -> dict[str, Any]:
-    """Train without the records that support the decision most, and without as many drawn at random."""
+    """Train without the records that support the decision most, and without the same number of random records."""
     import numpy as np
 
     from extras.why.decision import rewards, step_of

@@ -388,4 +388,4 @@ def test_one_of_a_million_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_an_installed_package_without_the_world_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "world.truth", None)
     told = _truth("A problem.", [], "A step.")
-    assert told == "unknown: the world's maker is a part of the repository, not of the package"
+    assert told == "unknown: only the repository, not the package, contains the world's generator"
