@@ -102,8 +102,8 @@ def held(root: Path) -> Iterator[Hold]:
         holder = Holder(os.getpid(), command, since, processes.place(folder), tag=f"run-{uuid.uuid4().hex[:16]}")
         _write(handle, json.dumps(asdict(holder)))
         left = processes.orphans(root)
-        ended = [f"PID {one.pid}: {processes.command_of(one.pid)}" for one in left]
-        for mark in sorted({one.mark for one in left}):
+        ended = [f"PID {pid}: {processes.command_of(pid)}" for pid in left]
+        for mark in {*left.values()}:
             processes.end_owned(mark)
         _remove_torn(folder / DVC_LOCKS)
         watcher = guardian.start()
@@ -145,18 +145,16 @@ def _left(handle: IO[str], root: Path) -> Holder | None:
 
 def _remove_torn(path: Path) -> None:
     """Remove the list of DVC's locks if a killed process left it unfinished: every command of DVC would refuse it."""
-    if _is_torn(path):
-        time.sleep(_WRITTEN_S)  # someone's own command of DVC may be writing it
-        if _is_torn(path):
-            path.unlink()
-
-
-def _is_torn(path: Path) -> bool:
-    try:
-        json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError) as error:
-        return isinstance(error, ValueError)
-    return False
+    for pause_s in (0.0, _WRITTEN_S):  # someone's own command of DVC may be writing it
+        time.sleep(pause_s)
+        try:
+            json.loads(path.read_bytes())
+            return
+        except FileNotFoundError:
+            return
+        except ValueError:
+            continue
+    path.unlink()
 
 
 def _read(handle: IO[str]) -> Holder | None:

@@ -17,8 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -31,20 +30,6 @@ ONLY_DVC = "--only-dvc"
 """The option of ``flows.local.forks`` with which every stage is a process of its own."""
 MOST_BYTES = 2**17
 """The longest request for a fork, which is one message. A command with a longer one becomes a new process."""
-
-
-@dataclass(frozen=True, slots=True)
-class Owned:
-    """A live process that carries a mark."""
-
-    pid: int
-    mark: str
-
-    @property
-    def owner(self) -> int:
-        """The process that started it, or 0 if that has ended."""
-        pid, started, _ = self.mark.partition(":")[0].split(".")
-        return int(pid) if start_time(int(pid)) == int(started) else 0
 
 
 def place(root: Path) -> str:
@@ -83,9 +68,15 @@ def new_mark(root: Path) -> str:
     return f"{owner_prefix()}{next(_numbers)}:{place(root)}"
 
 
-def owned(beginning: str = "") -> list[Owned]:
-    """All live processes of this user whose mark has this beginning."""
-    wanted, found = f"{MARK}=".encode(), list[Owned]()
+def owner(mark: str) -> int:
+    """The process that started whatever carries a mark, or 0 if it has ended."""
+    pid, started, _ = mark.partition(":")[0].split(".")
+    return int(pid) if start_time(int(pid)) == int(started) else 0
+
+
+def owned(beginning: str = "") -> dict[int, str]:
+    """All live processes of this user whose mark has this beginning, with their marks."""
+    wanted, found = f"{MARK}=".encode(), dict[int, str]()
     for path in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError, ValueError):
             content, pid = path.read_bytes(), int(path.parts[2])
@@ -93,30 +84,18 @@ def owned(beginning: str = "") -> list[Owned]:
                 mark = entry.removeprefix(wanted).decode(errors="replace")
                 is_marked = entry.startswith(wanted) and _MARK.match(mark) and mark.startswith(beginning)
                 if is_marked and start_time(pid):
-                    found.append(Owned(pid, mark))
+                    found[pid] = mark
     return found
 
 
-def orphans(root: Path) -> list[Owned]:
-    """The processes that were started for ``root`` by a process that has ended."""
-    return [found for found in owned() if is_here(found.mark.partition(":")[2], root) and not found.owner]
+def orphans(root: Path) -> dict[int, str]:
+    """The processes that were started for ``root`` by a process that has ended, with their marks."""
+    return {pid: mark for pid, mark in owned().items() if is_here(mark.partition(":")[2], root) and not owner(mark)}
 
 
-def end_owned(beginning: str, grace_s: float = 10.0) -> list[Owned]:
-    """End every process whose mark has this beginning, new ones included; returns the processes found first."""
-    first = owned(beginning)
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + grace_s
-        signalled: set[int] = set()
-        while (found := {process.pid for process in owned(beginning)}) and time.monotonic() < deadline:
-            for pid in found - signalled:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, number)
-            signalled |= found
-            time.sleep(0.05)
-        if not found:
-            break
-    return first
+def end_owned(beginning: str) -> None:
+    """End every process whose mark has this beginning, new ones included, as ``end`` does groups."""
+    _end(lambda: {*owned(beginning)}, os.kill, 10.0)
 
 
 def command_of(pid: int) -> str:
@@ -173,11 +152,8 @@ class Command:
 class Warm:
     """The process of ``flows.local.forks`` for a folder, which ends with this process. ``start`` is thread-safe.
 
-    If the folder ``has_other_code`` than this process, its stages are processes of their own.
-
-    It keeps DVC and PyTorch imported. ``dvc repro`` takes three seconds of CPU time without its stage, and importing
-    PyTorch another two. For 37 stages, that is half as much as all their work. ``environment`` is added to the
-    inherited variables of all commands.
+    ``dvc repro`` takes three seconds of CPU time without its stage, and importing PyTorch another two. For 37 stages,
+    that is half as much as all their work. ``environment`` is added to the inherited variables of all commands.
     """
 
     def __init__(self, root: Path, environment: Mapping[str, str], has_other_code: bool = False) -> None:
@@ -226,15 +202,18 @@ def inherited() -> dict[str, str]:
 
 def end(groups: Sequence[int], grace_s: float = 10.0) -> None:
     """Send SIGTERM to process groups, and SIGKILL to the groups that still exist ``grace_s`` seconds later."""
+    _end(lambda: set(filter(_is_alive, groups)), os.killpg, grace_s)
+
+
+def _end(alive: Callable[[], set[int]], kill: Callable[[int, int], None], grace_s: float) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
-        deadline = time.monotonic() + grace_s
-        for group in groups:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(group, number)
-        while (groups := [group for group in groups if _is_alive(group)]) and time.monotonic() < deadline:
+        deadline, signalled = time.monotonic() + grace_s, set[int]()
+        while (found := alive()) and time.monotonic() < deadline:
+            for each in found - signalled:
+                with contextlib.suppress(ProcessLookupError):
+                    kill(each, number)
+            signalled |= found
             time.sleep(0.05)
-        if not groups:
-            return
 
 
 def start_time(pid: int) -> int:

@@ -81,8 +81,8 @@ def stale(root: Path) -> list[Finding]:
             Finding("run lock", f"a run did not end properly ({dead})", "the next run cleans up: pathfinder run")
         )
     found += [
-        Finding("process", f"PID {left.pid} of an ended run: {processes.command_of(left.pid)}", f"kill {left.pid}")
-        for left in processes.orphans(root)
+        Finding("process", f"PID {pid} of an ended run: {processes.command_of(pid)}", f"kill {pid}")
+        for pid in processes.orphans(root)
     ]
     index = root / ".git" / "index.lock"
     if index.exists() and (age := time.time() - index.stat().st_mtime) > GIT_LOCK_S:

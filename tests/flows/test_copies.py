@@ -262,7 +262,7 @@ def test_what_a_killed_run_left_is_not_ended_by_a_folder_that_takes_its_path(tmp
         original.rename(other)
         with held(shutil.copytree(other, original)) as hold:
             assert hold.ended == []
-        assert [found.pid for found in processes.orphans(other)] == [left.pid]
+        assert [*processes.orphans(other)] == [left.pid]
         with held(other) as hold:
             assert hold.ended
         assert left.wait(10)

@@ -231,7 +231,7 @@ def test_a_run_whose_machine_is_gone_ends_and_frees_its_slot(deployed: Deployed)
     project.trap("numbers", "pathlib.Path('pid.txt').write_text(f'{os.getpid()}\\n')\ntime.sleep(900)\n")
     run = deployed.start_run(deployed.deployment("reproduce"), targets=["numbers"])
     stage = int(wait_for(project.root / "pid.txt", 200))
-    flow = next(process.owner for process in processes.owned("") if process.pid == stage)
+    flow = processes.owner(processes.owned("")[stage])
     worker = server.recorded(project.root, "worker")
     assert worker is not None
     for pid in (*guardians_of(flow), worker.pid, *_with_parent(worker.pid), flow, stage):

@@ -161,10 +161,10 @@ def test_a_process_without_an_ended_owner_is_no_orphan(tmp_path: Path) -> None:
     mark = {**os.environ, processes.MARK: processes.new_mark(tmp_path)}
     child = subprocess.Popen(["sleep", "600"], env=mark)
     try:
-        assert processes.orphans(tmp_path) == []
+        assert not processes.orphans(tmp_path)
         # The kernel shows the variables only a moment after the start.
         assert soon(lambda: processes.owned(processes.owner_prefix()))
-        assert [process.pid for process in processes.owned(processes.owner_prefix())] == [child.pid]
+        assert [*processes.owned(processes.owner_prefix())] == [child.pid]
     finally:
         child.kill()
         child.wait()
@@ -176,8 +176,8 @@ def test_a_variable_of_that_name_with_another_form_is_no_mark(tmp_path: Path, ma
     try:
         environment = Path(f"/proc/{child.pid}/environ")
         assert soon(lambda: f"{processes.MARK}={mark}\0".encode() in environment.read_bytes())
-        assert child.pid not in {process.pid for process in processes.owned("")}
-        assert processes.orphans(tmp_path) == []
+        assert child.pid not in processes.owned("")
+        assert not processes.orphans(tmp_path)
     finally:
         child.kill()
         child.wait()
