@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -125,7 +125,7 @@ def plan(
         typer.echo(f"nothing to do, everything is up to date ({len(selected)} stages)")
         return
     rows = [(s.name, "yes" if s.certain else "if its input changes", "\n".join(s.reasons)) for s in stages]
-    _print([(("stage", "runs", "why"), rows)])
+    _show(None, False, [(("stage", "runs", "why"), rows)])
 
 
 def _gpu_plan(name: str, gpus: int, memory: float, card: str, every: bool, as_json: bool) -> None:
@@ -134,25 +134,23 @@ def _gpu_plan(name: str, gpus: int, memory: float, card: str, every: bool, as_js
     root = Path.cwd()
     if every:
         plans = {known: plan.as_json() for known, plan in gpu_plan.plans(root).items()}
-        if as_json:
-            show(list(plans.values()), as_json)
-        else:
-            _print([plan_text.overview(plans, {known: profiles.summary(root, known).machine for known in plans})])
+        machines = {known: profiles.summary(root, known).machine for known in plans}
+        _show([*plans.values()], as_json, [plan_text.overview(plans, machines)])
         return
     found = gpu_plan.plan_of(root, name, gpus, memory, card).as_json()
-    if as_json:
-        show(found, as_json)
-    else:
-        _print(plan_text.parts(found))
+    _show(found, as_json, plan_text.parts(found))
     if not (found["fits"] and found["has_room"]):
         raise typer.Exit(1)
 
 
-def _print(parts: Iterable[str | Table]) -> None:
-    """Print lines and tables, whose first column has names that a reader types: they stay whole.
+def _show(value: Any, as_json: bool, parts: Iterable[str | Table]) -> None:
+    """Print JSON, or lines and tables, whose first column has names that a reader types: they stay whole.
 
     Without a terminal or ``COLUMNS``, no line is broken.
     """
+    if as_json:
+        show(value, as_json)
+        return
     from rich import table
     from rich.console import Console
 
@@ -203,11 +201,8 @@ def profile(
     root = Path.cwd()
     if name is None:
         rows = list(profiles.listed(root))
-        if as_json:
-            show(rows, as_json)
-        else:
-            shown = [(f"{' *'[row['active']]} {row['profile']}", row["machine"], row["purpose"]) for row in rows]
-            _print([(("  profile", "machine", "purpose"), shown)])
+        shown = [(f"{' *'[row['active']]} {row['profile']}", row["machine"], row["purpose"]) for row in rows]
+        _show(rows, as_json, [(("  profile", "machine", "purpose"), shown)])
         return
     is_new = profiles.write(root, name, force)
     unpinned = [source.name for source in load_params(root / "params.yaml").download.sources if not source.is_pinned]
@@ -221,7 +216,7 @@ def profile(
 @app.command(help=PIPELINE_VERBS["team"], rich_help_panel=PIPELINE, **example(""))
 def team(as_json: AsJson = False) -> None:
     """Print the state of the team's work."""
-    from flows.local.hooks import hooks
+    from flows.local import hooks
 
     lines = [line for state in hooks("state") for line in state(Path.cwd())]
     show({"lines": lines}, as_json, lines)

@@ -45,8 +45,6 @@ def _crash(holder: Holder, present: str) -> None:
     A run may have been killed after Prefect made its flow run and before it wrote the id; then the tag names it.
     ``present`` is the flow run of this process.
     """
-    if not holder.flow_run and not holder.tag:
-        return
     named = {"id": {"any_": [holder.flow_run]}} if holder.flow_run else {"tags": {"all_": [holder.tag]}}
     wanted = FlowRunFilter.model_validate(named)
     with get_client(sync_client=True) as client:

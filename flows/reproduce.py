@@ -1,6 +1,6 @@
 """The pipeline as a Prefect flow: each stage of dvc.yaml is a task that calls DVC.
 
-Run     python -m flows [TARGET …] [--force] [--pull] [--jobs N]
+Run     python -m flows.reproduce [TARGET …] [--force] [--pull] [--jobs N]
 
 DVC decides what is out of date and stores results. Prefect retries transient failures, schedules and displays runs, and
 keeps their logs. Independent stages run concurrently, and a failed stage stops only its descendants.
@@ -9,8 +9,7 @@ keeps their logs. Independent stages run concurrently, and a failed stage stops 
 from __future__ import annotations
 
 import os
-import runpy
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -22,6 +21,7 @@ from prefect.futures import PrefectFuture
 from prefect.logging.handlers import APILogWorker
 from prefect.runtime import deployment, flow_run
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
+from typer.main import get_group
 
 from evidence.dvc.lock import drop_absent, sort_lock
 from evidence.formats.page.render import write_page
@@ -30,18 +30,17 @@ from evidence.remote.guard import Guard
 from evidence.remote.publication import Commit
 from flows import server
 from flows.endings import SETTLE_S, left_behind, lost_server, server_needed, settle
-from flows.local import storage
+from flows.local import hooks, storage
 from flows.local.committed import earlier_seconds
 from flows.local.dvc import Cancelled, Dvc
 from flows.local.graph import Graph, load_graph, missing_data, out_of_date, profile_of
-from flows.local.hooks import hooks
 from flows.local.lock import Hold, held
 from flows.parameters import Jobs, Targets
 from flows.places import Places
-from flows.tasks import Pushes, ended, stage_task, store_task, with_assets, with_retries
+from flows.tasks import Pushes, ended, stage_task, store_task
 from flows.terminal import Outcome, Terminal, flow_output, log_path
 from ground.io import PathfinderError
-from ground.text import plain_message
+from ground.text import errors_without_traceback, plain_message
 from pathfinder.models import cards
 
 _AGAIN = "correct the cause and run again: finished stages are not repeated"
@@ -137,7 +136,7 @@ class Run:
         variables = {"OMP_NUM_THREADS": omp_threads, FLOW_RUN: flow_run.get_id() or ""}
         self.dvc = Dvc(root, variables, warm=True)
         self.places: Places = next(hooks("places"), Places)(self.dvc, graph, self.address)
-        self._stage = stage_task(self.places, self.terminal, Guard(root) if pull else None)
+        self._guard = Guard(root) if pull else None
         self._pushes = Pushes(self.places.push, self.terminal)
 
     def execute(self) -> None:
@@ -151,17 +150,13 @@ class Run:
         self.places.check(stale)
         self.terminal.expect(stale, earlier_seconds(self.root, profile_of(self.root), stale))
         ranks = self.graph.ranks()
-        waiting = sorted(stale, key=lambda name: (-ranks[name], name))
+        ordered = sorted(stale, key=lambda name: (-ranks[name], name))
         futures: dict[str, PrefectFuture[Any]] = {}
-        running: set[str] = set()
         finished: SimpleQueue[str] = SimpleQueue()
-        while waiting or running:
-            for name in self._startable(waiting, running):
-                waiting.remove(name)
-                running.add(name)
+        while left := [name for name in ordered if name not in self.outcomes]:
+            for name in self._startable(left, futures):
                 needed = [futures[other] for other in self.graph.upstream[name] if other in futures]
-                stage = with_assets(self._stage, self.graph.stages[name])
-                task = with_retries(stage, self.places.retries(name), say=self.terminal.print)
+                task = stage_task(self.places, self.terminal, self._guard, self.graph.stages[name])
                 futures[name] = task.submit(name, self.force, wait_for=needed)
                 futures[name].add_done_callback(lambda _, name=name: finished.put(name))  # type: ignore[misc]
             try:
@@ -169,13 +164,11 @@ class Run:
             except Empty:
                 self._pushes.send()
                 continue
-            running.remove(name)
             self.outcomes[name] = self._outcome(name, futures[name])
             if self.outcomes[name].state == "failed":
-                blocked = self.graph.descendants([name])
-                for other in blocked.intersection(waiting):
-                    self.outcomes[other] = Outcome(other, "not started", 0.0, (), f"needs {name}, which failed")
-                waiting = [other for other in waiting if other not in blocked]
+                for other in self.graph.descendants([name]) & stale:
+                    blocked = Outcome(other, "not started", 0.0, (), f"needs {name}, which failed")
+                    self.outcomes.setdefault(other, blocked)
             elif name not in self.places.pushed:
                 self._pushes.add(name)
         self.unpushed = self._pushes.end()
@@ -207,12 +200,12 @@ class Run:
         self.terminal.print("storage", f"{self.address}: manifest {commit.number}, sha256 {commit.manifest}{note}")
         return True
 
-    def _startable(self, waiting: list[str], running: set[str]) -> list[str]:
-        """The stages whose inputs exist: all of other pools, and as many as there are free jobs here."""
+    def _startable(self, left: list[str], started: Container[str]) -> list[str]:
+        """The stages of ``left`` whose inputs exist: all of other pools, and as many as there are free jobs here."""
         done = {name for name, outcome in self.outcomes.items() if outcome.succeeded}
-        ready = [name for name in waiting if self.graph.upstream[name] & self.selected <= done]
+        ready = [name for name in left if name not in started and self.graph.upstream[name] & self.selected <= done]
         here = [name for name in ready if self.places.is_here(name)]
-        free = self.jobs - sum(map(self.places.is_here, running))
+        free = self.jobs - sum(self.places.is_here(name) for name in left if name in started)
         return [name for name in ready if name not in here or name in here[:free]]
 
     def _outcome(self, name: str, future: PrefectFuture[Any]) -> Outcome:
@@ -260,4 +253,7 @@ def run_on_server(url: str, root: Path, hold: Hold, targets: Sequence[str], forc
 
 
 if __name__ == "__main__":
-    runpy.run_module("flows", run_name="__main__")  # the command of old clones and deployments
+    from flows.cli import app
+
+    with errors_without_traceback():
+        get_group(app).commands["run"](prog_name="python -m flows.reproduce", help_option_names=["-h", "--help"])

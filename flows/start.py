@@ -11,7 +11,7 @@ from evidence.dvc.history import MAIN_LOCK, read_lock
 from flows.local import storage
 from flows.local.dvc import Cancelled, Dvc, require_project
 from flows.local.graph import load_graph, missing_data, out_of_date
-from flows.local.lock import Hold, held
+from flows.local.lock import held
 from flows.terminal import Terminal
 
 
@@ -39,23 +39,26 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
 
     Returns the exit status. Raises ``PathfinderError`` if the project or a target is not valid, or the storage fails.
     """
-    root = Path.cwd()
+    root, terminal = Path.cwd(), Terminal()
     require_project(root)
     with held(root) as hold:
-        return _start(root, hold, targets, force, pull, jobs)
+        graph = load_graph(root)
+        address = storage.configure(root)
+        if (root / MAIN_LOCK).exists():
+            read_lock(root)  # DVC would refuse a damaged file later, without a reason
+        selected = graph.select(targets)
+        reports = hold.previous or hold.ended  # the flow also reports what a killed run left
+        outs = (root / out for name in selected for out in graph.stages[name].all_outs)
+        absent = missing_data(root) or not all(map(Path.exists, outs))  # to ask DVC takes seconds
+        if force or reports or absent or out_of_date(graph, Dvc(root).status()) & selected:
+            from flows import server
 
+            storage.preflight(root, address)
+            server.require_space(root)
+            with server.local_server(root) as url:
+                from flows.reproduce import run_on_server  # imports Prefect
 
-def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> int:
-    graph = load_graph(root)
-    address = storage.configure(root)
-    if (root / MAIN_LOCK).exists():
-        read_lock(root)  # DVC would refuse a damaged file later, without a reason
-    selected = graph.select(targets)
-    terminal = Terminal()
-    reports = hold.previous or hold.ended  # the flow also reports what a killed run left
-    outs = (root / out for name in selected for out in graph.stages[name].all_outs)
-    absent = missing_data(root) or not all(map(Path.exists, outs))  # to ask DVC takes seconds
-    if not (force or reports or absent or out_of_date(graph, Dvc(root).status()) & selected):
+                return run_on_server(url, root, hold, targets, force, pull, jobs)
         terminal.print("pathfinder", f"nothing to do, everything is up to date ({len(selected)} stages)")
         if storage.is_pending(root, address) and selected == graph.select(()):
             terminal.print("storage", f"pushing outputs that {address} does not have")
@@ -64,11 +67,3 @@ def _start(root: Path, hold: Hold, targets: Sequence[str], force: bool, pull: bo
             storage.publish(root, address)
         terminal.where(root)
         return 0
-    from flows import server
-
-    storage.preflight(root, address)
-    server.require_space(root)
-    with server.local_server(root) as url:
-        from flows.reproduce import run_on_server  # imports Prefect
-
-        return run_on_server(url, root, hold, targets, force, pull, jobs)

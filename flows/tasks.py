@@ -57,9 +57,8 @@ def with_retries(
             say(run.name, f"is tried again ({run.run_count} of {allowed}): {error}")
         return run.run_count <= allowed
 
-    delays = [*delays_s, *[delays_s[-1]] * most][:most]
     return task.with_options(
-        retries=most, retry_delay_seconds=delays, retry_jitter_factor=_JITTER, retry_condition_fn=again
+        retries=most, retry_delay_seconds=[*delays_s], retry_jitter_factor=_JITTER, retry_condition_fn=again
     )
 
 
@@ -79,18 +78,15 @@ def asset(path: str) -> Asset:
     return Asset(key=_ASSETS + _NOT_IN_KEYS.sub("_", path), properties=AssetProperties(name=path))
 
 
-def with_assets(task: MaterializingTask[..., Any], stage: Stage) -> MaterializingTask[..., Any]:
-    """The task with the assets of a stage: the outs that it makes, and the outs and data that it reads."""
-    read: list[Asset | str] = [asset(dep) for dep in stage.deps if not is_code(dep)]
-    return task.with_options(assets=[*map(asset, stage.all_outs)], asset_deps=read)
+def stage_task(places: Places, terminal: Terminal, guard: Guard | None, definition: Stage) -> Task[..., Any]:
+    """The task that brings a stage up to date; with a ``guard``, a published result is fetched before.
 
-
-def stage_task(places: Places, terminal: Terminal, guard: Guard | None) -> MaterializingTask[..., Outcome]:
-    """The task that brings one stage up to date; with a ``guard``, a published result is fetched before."""
-    root, stages = places.root, places.graph.stages
+    Its assets are the outs that the stage makes, and the outs and data that it reads.
+    """
+    root = places.root
 
     def stage(name: str, force: bool) -> Outcome:
-        start, logger, definition = time.monotonic(), get_run_logger(), stages[name]
+        start, logger = time.monotonic(), get_run_logger()
         with stage_log(root, name) as log, terminal.running(name):
 
             def on_line(line: str) -> None:
@@ -108,15 +104,16 @@ def stage_task(places: Places, terminal: Terminal, guard: Guard | None) -> Mater
             asset(path).add_metadata({"stage": name, "state": state, "path": path, "md5": md5})
         return Outcome(name, state, time.monotonic() - start, definition.all_outs)
 
-    return MaterializingTask(
+    task = MaterializingTask(
         stage,
-        assets=(),
+        assets=[*map(asset, definition.all_outs)],
+        asset_deps=[asset(dep) for dep in definition.deps if not is_code(dep)],
         materialized_by="dvc",
-        name="stage",
         task_run_name="{name}",
         cache_policy=NO_CACHE,
         persist_result=False,
     )
+    return with_retries(task, places.retries(definition.name), say=terminal.print)
 
 
 def _made(root: Path, stage: str) -> dict[str, str]:

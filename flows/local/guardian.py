@@ -19,8 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flows.local import processes
-from flows.local.hooks import hooks
+from flows.local import hooks, processes
 
 
 def start() -> subprocess.Popen[bytes]:

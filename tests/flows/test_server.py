@@ -77,7 +77,7 @@ def test_a_named_server_does_not_lift_the_lock_of_the_folder(project: Project, m
     path = project.root / LOCK
     path.parent.mkdir(exist_ok=True)
     monkeypatch.chdir(project.root)
-    monkeypatch.setattr(start, "_start", lambda *_: pytest.fail("the run has started"))
+    monkeypatch.setattr(start, "load_graph", lambda *_: pytest.fail("the run has started"))
     with path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(DataError, match="another run is in progress in this folder"):
