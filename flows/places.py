@@ -34,10 +34,6 @@ def class_of(error: object) -> str:
     return "transient" if isinstance(error, TransientError) or getattr(error, "transient", False) else "error"
 
 
-class Elsewhere(PathfinderError, RuntimeError):
-    """Another run computes a stage; whoever asked for it waits without a worker."""
-
-
 class Places:
     """The places of a run's stages: all run in its folder. A subclass may send stages to other machines."""
 

@@ -3,9 +3,6 @@
 Each run starts and stops one, because Prefect's serverless mode loses records at exit. A server that was started to
 stay, as a deployment does it, is used instead. It keeps its port, so that a worker and runs find it again after it was
 restarted. Its database is SQLite unless ``PREFECT_SERVER_DATABASE_CONNECTION_URL`` is set.
-
-A record of a service names the place of its folder (flows/local/processes.py). A service in a copied record belongs to
-another folder: it is neither used nor ended.
 """
 
 from __future__ import annotations
@@ -219,21 +216,18 @@ def start_server(root: Path, owned: bool = False) -> Service:
     stop(root, "server")  # one that does not respond
     database = home(root) / "prefect.db"
     if EMPTY.exists() and not database.exists() and DATABASE not in os.environ:
-        home(root).mkdir(parents=True, exist_ok=True)
         write_bytes(database, EMPTY.read_bytes())
     for _ in range(_STARTS):
         port = _port(last)
         command = [_SERVER, "server", "start", "--host", "127.0.0.1", "--port", str(port)]
         service = start(root, "server", command, f"http://127.0.0.1:{port}/api", owned)
-        try:
+        with contextlib.ExitStack() as unless_ready:
+            unless_ready.callback(stop, root, "server")  # also if the run is interrupted
             if owned:
                 import_module("prefect.main")  # which this process needs next, and which takes seconds as well
             if _responds(service, root):
+                unless_ready.pop_all()
                 return service
-        except BaseException:  # the run was interrupted: never leave a server behind
-            stop(root, "server")
-            raise
-        stop(root, "server")
         if _port(service) == port:  # nobody took the port, so another one would not help
             break
     raise DataError(f"the Prefect server did not start; see {HOME}/server.log")
@@ -251,12 +245,8 @@ def _responds(service: Service, root: Path) -> bool:
 
 def _is_ready(service: Service) -> bool:
     """Return whether this server responds, and not another one on its port."""
-    port = urlsplit(service.url).port or 0
-    with socket.socket() as probe:  # the other questions take a hundred times as long
-        if probe.connect_ex(("127.0.0.1", port)):
-            return False
     with contextlib.suppress(httpx.HTTPError):
-        if processes.listens(service.pid, port):
+        if processes.listens(service.pid, urlsplit(service.url).port or 0):
             return httpx.get(f"{service.url}/health", timeout=_ANSWER_S).status_code == 200
     return False
 
@@ -304,7 +294,6 @@ def stop(root: Path, name: str) -> None:
     if service is not None:
         if _is_running(service, root):
             processes.end([service.pid], _STOP_S)
-        _reap(service.pid)
         (home(root) / f"{name}.json").unlink(missing_ok=True)
 
 
@@ -316,16 +305,9 @@ def _read(root: Path, name: str) -> Service | None:
 
 def known(root: Path) -> str | None:
     """The address of the server that Prefect's settings name, or of the one that runs in this folder."""
-    running = recorded(root, "server")
-    return named() or (running.url if running else None)
+    return named() or (running.url if (running := recorded(root, "server")) else None)
 
 
 def _is_running(service: Service, root: Path) -> bool:
-    """Compare places and start times: neither a process of another folder nor one with a reused number counts."""
-    _reap(service.pid)
+    """Compare places and start times: no process of another folder, as in a copied record, or with a reused number."""
     return processes.is_here(service.place, root) and processes.start_time(service.pid) == service.started != 0
-
-
-def _reap(pid: int) -> None:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import re
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from lzma import LZMAError
 from pathlib import Path
 
 from evidence.audit.findings import listed
-from evidence.dvc.history import MAIN_LOCK, Locked, overlap, read_stages, stages_in
+from evidence.dvc.history import MAIN_LOCK, Locked, producers, read_stages, stages_in
 from evidence.dvc.pipeline import read_pipeline
 from evidence.record.environment import git
 from evidence.record.reading import read_records
@@ -68,16 +68,15 @@ def explain(root: Path, keep: bool = False) -> Iterator[str]:
         )
 
 
-def _changed(before: Mapping[str, Locked], now: Mapping[str, Locked]) -> set[str]:
+def _changed(before: dict[str, Locked], now: dict[str, Locked]) -> set[str]:
     """The stages that ran with something that was changed on purpose: itself, or by a stage that made an input."""
-    made = {path: name for name in now for path in now[name].outs}
     changed = now.keys() - before.keys()
 
     def is_changed(old: Locked, new: Locked) -> bool:
         if old.cmd != new.cmd or old.params != new.params or old.deps.keys() != new.deps.keys():
             return True
         inputs = [path for path, md5 in new.deps.items() if old.deps[path] != md5]
-        makers = [{maker for out, maker in made.items() if overlap(out, path)} for path in inputs]
+        makers = [{maker.name for maker in producers(now, path)} for path in inputs]
         return any(not names or names & changed for names in makers)
 
     while grown := {name for name in now if name not in changed and is_changed(before[name], now[name])}:

@@ -109,11 +109,7 @@ class Dvc:
         return dict(json.loads(next((line for line in printed if line.startswith("{")), "{}")))
 
     def reproduce(
-        self,
-        stage: str,
-        force: bool = False,
-        on_line: OnLine | None = None,
-        limit_s: float | None = None,
+        self, stage: str, force: bool = False, on_line: OnLine | None = None, limit_s: float | None = None
     ) -> State:
         """Run a stage if it is out of date, or restore its outs; raises ``TimeLimitError`` after ``limit_s``."""
         states: list[State] = []
@@ -131,11 +127,6 @@ class Dvc:
                 return None
             raise
         return states[0] if states else "restored"
-
-    def part(self, cmd: str, part: str, on_line: OnLine | None = None, limit_s: float | None = None) -> None:
-        """Run the command of a stage, ``python -m MODULE …``, for one part of its work; raises like ``reproduce``."""
-        _, _, module, *words = cmd.split()
-        self._run([*words, "--part", part], on_line, limit_s=limit_s, module=module)
 
     def push(self, *stages: str) -> None:
         """Upload the outputs of stages from a folder of its own, so no stage waits; raises as ``prepare`` does."""
@@ -159,9 +150,11 @@ class Dvc:
             fetch_pointer(self.root, pointer)
             self.checkout(pointer)
 
-    def call(self, module: str, *words: str, on_line: OnLine, root: Path | None = None) -> None:
-        """Run another module with Python, in ``root`` if that is given."""
-        self._run(words, on_line, root, module=module)
+    def call(
+        self, module: str, *words: str, on_line: OnLine, root: Path | None = None, limit_s: float | None = None
+    ) -> None:
+        """Run another module with Python, in ``root`` if that is given; raises like ``reproduce``."""
+        self._run(words, on_line, root, limit_s, module=module)
 
     def launch(self, command: Sequence[str], given: Path, on_line: OnLine) -> None:
         """Run a command of another program, which reads the file ``given``."""

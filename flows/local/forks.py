@@ -181,20 +181,15 @@ class Entries(dict[str, Any]):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self._waiting, self._parsed = blocks_of(text), dict[str, Any]()
+        self._waiting = blocks_of(text)
 
     def get(self, name: str, default: Any = None) -> Any:
         """The entry of a stage."""
         if name not in self and name in self._waiting:
             from dvc.utils import serialize  # type: ignore[import-untyped]
 
-            self._parsed |= serialize.parse_yaml(self._waiting.pop(name), MAIN_LOCK)
-            self[name] = self._parsed[name]
+            self.update(serialize.parse_yaml(self._waiting.pop(name), MAIN_LOCK))
         return super().get(name, default)
-
-    def changed(self) -> dict[str, Any]:
-        """The stages that were replaced or added."""
-        return {name: entry for name, entry in self.items() if self._parsed.get(name) is not entry}
 
 
 def load_lock(lock: Any, **options: Any) -> tuple[dict[str, Any], str]:
@@ -206,7 +201,7 @@ def load_lock(lock: Any, **options: Any) -> tuple[dict[str, Any], str]:
 
 @contextlib.contextmanager
 def modify_lock(path: str, fs: Any = None) -> Iterator[dict[str, Any]]:
-    """In place of DVC's ``modify_yaml`` for dvc.lock: yields the content, and writes the stages that were changed."""
+    """In place of DVC's ``modify_yaml`` for dvc.lock: yields the content, then writes the stages that were used."""
     from dvc.utils import serialize
 
     file = Path(path)
@@ -217,7 +212,7 @@ def modify_lock(path: str, fs: Any = None) -> Iterator[dict[str, Any]]:
         return
     stages = Entries(text)
     yield {"schema": "2.0", "stages": stages}
-    write_text(file, replace_blocks(text, serialize.dumps_yaml({"stages": stages.changed()})))
+    write_text(file, replace_blocks(text, serialize.dumps_yaml({"stages": dict(stages)})))
 
 
 if __name__ == "__main__":

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import configparser
 import io
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from evidence.dvc.history import read_lock
 from evidence.dvc.lock import dvc_lock
-from evidence.dvc.stores import cache_of, object_key
+from evidence.dvc.stores import cache_of, object_key, remote_of
 from ground.hashing import md5_of
-from ground.io import DataError, write_bytes, write_text
+from ground.io import write_bytes, write_text
 from ground.remote import kind_of
 
 FOLDER = Path(".dvc/tmp/push")
@@ -52,19 +51,13 @@ def prepare(root: Path, names: Sequence[str]) -> Path:
 
 def _config(root: Path) -> configparser.ConfigParser:
     """The project's DVC settings for the folder of the push, with absolute paths and no git repository."""
+    remote = remote_of(root)
+    section = f"'remote \"{remote.name}\"'"
     config = configparser.ConfigParser(interpolation=None)
-    config.read_dict({"core": {}, "cache": {}})
-    for name in ("config", "config.local"):
-        config.read(root / ".dvc" / name, encoding="utf-8")
-    remote = f"'remote \"{config['core'].get('remote', '')}\"'"
-    if not config.has_option(remote, "url"):
-        raise DataError(f"{root / '.dvc/config'}: names no remote with a url; restore it with `git checkout`")
-    for section in config.sections():
-        if (url := config[section].get("url", "")) and "://" not in url:
-            config[section]["url"] = str((root / ".dvc" / os.path.expanduser(url)).resolve())
+    config.read_dict({"core": {}, "cache": {}, section: _TIMEOUTS_S if kind_of(remote.address) else {}})
+    config.read([root / ".dvc/config", root / ".dvc/config.local"], encoding="utf-8")
+    if remote.folder is not None:
+        config[section]["url"] = str(remote.folder)
     config["cache"]["dir"] = str(cache_of(root).resolve())
     config["core"]["no_scm"] = "true"
-    if kind_of(config[remote]["url"]):
-        for key, value in _TIMEOUTS_S.items():
-            config[remote].setdefault(key, value)
     return config

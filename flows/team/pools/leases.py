@@ -25,7 +25,6 @@ from extras.unfinished import carried, kind_of
 from flows.local import storage
 from flows.local.dvc import Dvc, OnLine
 from flows.local.processes import is_here, place
-from flows.places import Elsewhere
 from flows.team.deployment.git import commit_of
 from flows.team.pools.lease import GONE_S, SILENT, Lease, Terms
 from flows.team.pools.table import Needs
@@ -35,6 +34,10 @@ from ground.text import printable
 
 LOOK_S = 4.0
 _LONGEST = 200
+
+
+class Elsewhere(PathfinderError, RuntimeError):
+    """Another run computes a stage; whoever asked for it waits without a worker."""
 
 
 class Leases:

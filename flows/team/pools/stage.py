@@ -35,11 +35,11 @@ from flows import server
 from flows.local import storage
 from flows.local.dvc import Dvc, OnLine
 from flows.local.lock import held
-from flows.places import Elsewhere, class_of
+from flows.places import class_of
 from flows.team.deployment.branch import Clone
 from flows.team.deployment.git import origin_of
 from flows.team.pools.inputs import place
-from flows.team.pools.leases import Leases
+from flows.team.pools.leases import Elsewhere, Leases
 from flows.team.pools.order import FAILED, verified
 from flows.team.pools.table import needs
 from ground.io import DataError, PathfinderError, write_text
@@ -77,8 +77,9 @@ def compute(text: str, say: OnLine, run: str = "") -> str:
         try:
             say(f"{place(dvc, name, order.inputs)} objects of inputs are in place")
             if order.part:
+                _, _, module, *words = read_pipeline(folder)[name].cmd.split()  # python -m MODULE …
                 with leases.at_work(name, say, need, part=order.part):
-                    dvc.part(read_pipeline(folder)[name].cmd, order.part, say, need.time_s)
+                    dvc.call(module, *words, "--part", order.part, on_line=say, limit_s=need.time_s)
                 shutil.rmtree(folder / PARTS / name, ignore_errors=True)
                 return f"part {order.part} of {name} computed on {platform.node()}"
             with leases.held(name, order.force, need, say) as is_writer, leases.at_work(name, say, need, is_writer):

@@ -16,7 +16,6 @@ from unittest.mock import patch
 from evidence.dvc.history import Locked
 from evidence.remote.made import Made
 from flows.local import storage
-from flows.places import Elsewhere
 from flows.team.pools import away, lease, leases
 from flows.team.pools.table import Needs
 from ground.io import PathfinderError, TransientError
@@ -201,7 +200,7 @@ class Team:
                 self.store.ask("PUT", DATA["PUT"])
                 held._end(stage, MADE)
             run.state = "completed"
-        except Elsewhere:
+        except leases.Elsewhere:
             run.state = "completed"
             self.counts["given back"] += 1
         except PathfinderError:
