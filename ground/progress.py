@@ -21,7 +21,7 @@ class Progress:
     def __init__(self, label: str, total: int, unit: str = "it") -> None:
         self.label, self.total, self.unit, self.done = label, total, unit, 0
         self._start = time.monotonic()
-        self._printed_at = self._start
+        self._printed_at, self._printed = self._start, -1
         self._resumed = 0
         self._note = ""
         self._bar = _bar(total, label, unit) if sys.stderr.isatty() else None
@@ -34,7 +34,7 @@ class Progress:
     ) -> None:
         if self._bar is not None:
             self._bar.close()
-        elif time.monotonic() - self._start > _QUIET_S:
+        elif self._printed != self.done and time.monotonic() - self._start > _QUIET_S:
             self._print()
 
     def begin(self) -> None:
@@ -62,7 +62,7 @@ class Progress:
             self._print()
 
     def _print(self) -> None:
-        self._printed_at = time.monotonic()
+        self._printed_at, self._printed = time.monotonic(), self.done
         elapsed = self._printed_at - self._start
         rate = (self.done - self._resumed) / elapsed if elapsed > 0 else 0.0
         left = f"{duration((self.total - self.done) / rate)} left" if rate > 0 else "time left unknown"
