@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,8 @@ def labelled(
     rows = list(rows_of(solutions, values))
     io.write_jsonl(out, rows)
     io.remove(folder)
+    with suppress(OSError):  # the folder of other calls that are not finished
+        os.removedirs(folder.parent)
     labels = [label for row in rows for label in row["labels"]]
     return {
         "file": str(out),

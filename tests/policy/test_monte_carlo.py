@@ -160,7 +160,7 @@ def test_labels_agree_with_the_world_s_truth(
     assert len(agreed) > 2 * count
     assert sum(agreed) > 0.9 * len(agreed)
     assert result["computed_tokens"] * 5 < result["separate_tokens"]
-    assert not list(Path(".pathfinder").rglob("*.json")), "the chunks are gone"
+    assert not Path(".pathfinder/label-steps").exists(), "the chunks are gone"
     again = CLI.invoke(app, words)
     assert (again.exit_code, "out.jsonl: exists; name a new file" in again.stderr) == (1, True)
     streamed = CLI.invoke(app, [*words[:-1], "-"])
@@ -188,6 +188,7 @@ def test_a_server_completes_as_a_policy(tmp_path: Path, monkeypatch: pytest.Monk
     with judge_server(JudgeServer(reply=reply)) as server:
         done = CLI.invoke(app, ["label", "in.jsonl", "--url", server.url, "--out", "out.jsonl", "--json"])
     assert (done.exit_code, json.loads(done.stdout)["computed_tokens"]) == (0, 0), done.output
+    assert not Path(".pathfinder/label-steps").exists()
     (row,) = map(json.loads, Path("out.jsonl").read_text().splitlines())
     assert (row["labels"], row["mc_value"]) == ([True, False], [1.0, 0.0])
     shown = list(told(json.loads(done.stdout) | {"computed_tokens": 5, "separate_tokens": 9}))
