@@ -74,7 +74,9 @@ def _of_csv(name: str, handle: IO[bytes], separator: str, lists: Collection[str]
     separator = next((one for one in (separator, ";", "\t") if one.encode() in header), separator)
     reader = csv.reader(TextIOWrapper(handle, "utf-8-sig", newline=""), delimiter=separator, strict=True)
     try:
-        columns, read = next(reader, []), LISTS if lists is None else lists
+        columns = next(reader, [])
+        others = (key for key in columns if key.lower() in LISTS and key.lower() not in columns)
+        read = {*LISTS, *others} if lists is None else lists
         if len({*columns}) < len(columns):
             raise DataError(f"{name}: two columns have the same name; expected a header with different names")
         for number, cells in enumerate(filter(None, reader), start=1):

@@ -245,6 +245,7 @@ class _Reader:
 
     def add(self, at: str, row: Any) -> None:
         """Read a row. Raises ``DataError`` for a row without the layout of the first one, and for a bad value."""
+        row = self._cased(row)
         if self._solution and isinstance(row, dict) and row.get(self._solution, "") is None:
             row = row | {self._solution: ""}  # the generation failed; ``answer`` holds the right answer
         self._layout = layout = _layout_of(at, row, self._known, self._layout)
@@ -274,6 +275,14 @@ class _Reader:
         answer = None if field == "answer" else row.get("answer")
         solutions = (taken.problem, steps, tuple(taken.sides))
         self.rows.append(GivenRow(at, str(identity), *solutions, taken.labels, taken.answers, answer))
+
+    def _cased(self, row: Any) -> Any:
+        """The row; with its names in lower case if only these have a layout. Names that differ by case alone stay."""
+        if not isinstance(row, dict) or any(each.fits(row) for each in self._known):
+            return row
+        names = Counter(map(str.lower, row))
+        lower = {key.lower() if names[key.lower()] == 1 else key: value for key, value in row.items()}
+        return lower if self._layout or any(each.fits(lower) for each in self._known) else row
 
     def _steps(self, solution: str | Sequence[str], layout: Layout) -> tuple[str, ...]:
         if not isinstance(solution, str):

@@ -45,6 +45,24 @@ def test_lists_in_cells_are_json(tmp_path: Path) -> None:
     assert one.steps == (json.dumps(STEPS),), "a named column holds texts"
 
 
+def test_names_in_other_case_are_found_unless_two_differ_by_it_alone(tmp_path: Path) -> None:
+    for content, steps in (
+        ("Problem,Solution,ID\nP,S,x\n", "S"),
+        ('PROBLEM,Steps,Id\nP,"[""S""]",x\n', "S"),
+        ("Question,Response,response,id\nP,no,S,x\n", "S"),
+        ('problem,Steps,steps,id\nP,no,"[""S""]",x\n', "S"),
+    ):
+        (tmp_path / "in.csv").write_text(content)
+        (one,) = read_given(str(tmp_path / "in.csv")).each()
+        assert (one.id, one.problem, one.steps) == ("x", "P", (steps,))
+    for content in ("Problem,PROBLEM,Solution\nP,P,S\n", "Task,Solution\nP,S\n"):
+        (tmp_path / "in.csv").write_text(content)
+        with pytest.raises(DataError, match=rf"row 1: found an object with {content.split()[0][:4]}"):
+            read_given(str(tmp_path / "in.csv"))
+    rows = ({"Question": PROBLEM, "Response": "a"}, {"Question": PROBLEM, "Response": None})
+    assert [one.steps for one in read(tmp_path, *rows)] == [("a",), ()]
+
+
 def test_a_column_that_is_not_named_may_hold_anything(tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text('question,labels,answers,candidates\nP,good,x=3,"[""a"", ""b""]"\n')
     with pytest.raises(DataError, match="labels is 'good', expected a JSON list"):
