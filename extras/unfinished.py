@@ -4,7 +4,8 @@ Before a stage runs, work that another machine sent is fetched; while it runs, i
 remote. The copies are signed and never half complete; their pieces are named by sha256.
 ``unfinished/<kind>/<folder>/state.json`` is a signed list of files and their pieces, written after the pieces. A folder
 is named by a digest of everything that determines its content (pathfinder.judge.judge, stages.train), and a stage opens
-only its own: the work of another configuration is never used. If a journal grows, only its last piece is sent again.
+only its own: the work of a different configuration is never used. If a journal grows, only its last piece is sent
+again.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class State(Form):
 
 @dataclass
 class Copies:
-    """The copies in one remote for one project; every method raises as a store does."""
+    """The copies in one remote for one project; every method raises like a store."""
 
     root: Path
     store: Store
@@ -170,7 +171,7 @@ class Copies:
         return state
 
     def _file(self, path: Path) -> File | None:
-        """The pieces of a file; an unchanged one is not read again. ``None`` if it is gone or empty."""
+        """The pieces of a file; an unchanged file is not read again. ``None`` if it is gone or empty."""
         try:
             found = path.stat()
             changed_ns, known = self._known.get(path, (0, None))

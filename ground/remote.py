@@ -267,7 +267,7 @@ class _S3Store:
         return {"Bucket": self.bucket, "Key": self.prefix + key}
 
     def _do(self, key: str, action: Callable[[], T]) -> T:
-        """Run one call; raises ``TransientError`` for a failure that a retry may solve, ``DataError`` for others."""
+        """Run one call; raises ``TransientError`` for a failure that a retry may solve, ``DataError`` for any other."""
         from boto3.exceptions import Boto3Error
         from botocore.exceptions import (
             BotoCoreError,

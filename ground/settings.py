@@ -101,7 +101,7 @@ def dump_yaml(content: Any, width: int = 80) -> str:
 
 
 def read_yaml(path: Path, remedy: str = RESTORE, parse: Callable[[str], Any] = parse_yaml) -> dict[str, Any]:
-    """The mapping in a YAML file; raises ``DataError`` with ``remedy`` if the file does not exist or contain one.
+    """The mapping in a YAML file; raises ``DataError`` with ``remedy`` if the file is missing or contains no mapping.
 
     A key that occurs twice is an error too, because readers differ in the value that they take.
     """

@@ -103,7 +103,7 @@ def meant(name: str, known: Iterable[str]) -> str:
 
 
 def first_problem(error: ValidationError) -> str:
-    """The first wrong key of a document and what is wrong with it."""
+    """The first wrong key of a document, with its fault."""
     first = error.errors()[0]
     return f"{dotted(first['loc']) or 'the whole file'}: {first['msg']}"
 

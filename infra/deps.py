@@ -66,7 +66,7 @@ def differences(stages: dict[str, Any]) -> list[str]:
 
 
 def corrected(text: str, stages: dict[str, Any], path: Path) -> str:
-    """The text of a dvc.yaml with the right lists; raises ``DataError`` for a wrong one that is not in brackets."""
+    """The text of a dvc.yaml with the right lists; raises ``DataError`` for a wrong list that is not in brackets."""
     for name, stage in stages.items():
         wanted = wanted_deps(stage)
         if set(stage.get("deps", [])) == set(wanted):

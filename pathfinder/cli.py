@@ -338,7 +338,7 @@ def label(
 
 
 def large_verbs() -> typer.Typer:
-    """The verbs that have modules of their own."""
+    """The verbs that have separate modules."""
     from pathfinder.compare import bench, leaderboard
     from pathfinder.train import train
 

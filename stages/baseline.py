@@ -5,7 +5,7 @@ Writes  artifacts/predictions/<benchmark>/<system>.jsonl, metrics/<benchmark>/<s
 Run     python -m stages.baseline math-shepherd processbench
 
 A profile lists the systems to evaluate under ``baselines``. The authors' checkpoint ``pathfinder-prm-7b`` is evaluated
-as the runs are (``stages.processbench``, ``stages.prmbench``).
+like the runs (``stages.processbench``, ``stages.prmbench``).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Reads   data (the shipped world) and the sources that the catalogue names; param
 Writes  artifacts/raw/<source>/…, artifacts/raw/manifest.json; models of the Hub go to the Hub's cache (HF_HOME), and
         artifacts/raw/models/<name>/hub.json names their repository, commit and files
 Run     python -m stages.download
-        python -m stages.download --pin     before the first run, to pin what a branch of the Hub holds today
+        python -m stages.download --pin     before the first run, to pin the current state of a Hub branch
         python -m stages.download --models  on a machine whose Hub cache lacks the models of artifacts/raw
 
 Files arrive in .pathfinder/download/ and move to artifacts/raw together. An interrupted run resumes from that folder.

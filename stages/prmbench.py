@@ -6,8 +6,8 @@ Run     python -m stages.prmbench full
 
 Four readings are reported. ``soundness``: a step is correct if all its error labels reach ``prmbench.threshold``.
 ``quality``: a step is correct if its reward does. ``definition``: quality in the two classes about redundancy,
-soundness in the others. ``official``: the first-pass labels with the published runner's prompt and its softmax over the
-whole vocabulary. ``prmbench.preset`` selects the main one: ``definition`` for default, ``official`` for official. A
+soundness in the rest. ``official``: the first-pass labels with the published runner's prompt and its softmax over the
+whole vocabulary. ``prmbench.preset`` selects the main reading: ``definition`` for default, ``official`` for official. A
 variant that lacks readings is read by those that it has. The first three share a forward pass. The published prompt has
 a different system text, so ``official`` scores the benchmark a second time. In the metrics, ``official`` has that rule
 in the published evaluator's arithmetic. The published evaluator reads the predictions. A solution that is longer than

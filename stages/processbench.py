@@ -4,8 +4,8 @@ Reads   artifacts/raw/processbench, models/<run>
 Writes  artifacts/predictions/processbench/<run>.jsonl, metrics/processbench/<run>.json (percent)
 Run     python -m stages.processbench full
 
-Two readings are reported, from the same forward pass. Soundness is what the benchmark asks for, and the published
-code's rule: a step is incorrect if an error label is negative. Quality is the paper's algorithm 1: a step is incorrect
+Two readings are reported, from the same forward pass. The benchmark asks for soundness, and the published code's rule
+follows it: a step is incorrect if an error label is negative. Quality is the paper's algorithm 1: a step is incorrect
 if its reward is below 0.5. A variant with only one reading is read by it, and ``reading`` names it. ``official`` in the
 metrics holds the main reading in the published evaluator's arithmetic. With ``processbench.preset: official``, the
 stage stops with an error where the published runner does: at a step whose likeliest token is neither label.

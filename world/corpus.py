@@ -61,7 +61,7 @@ def collect(level: Path, language: Language = NARROW) -> None:
 
 
 def renew_tokenizer(model: Path, language: Language = NARROW) -> None:
-    """Save the tokenizer of a tiny model anew; raises ``DataError`` if the text of a token would change."""
+    """Save the tokenizer of a tiny model again; raises ``DataError`` if the text of a token would change."""
     before = _texts(model)
     save_tokenizer(build_tokenizer(language), model)
     for file in model.iterdir():

@@ -117,7 +117,7 @@ def _prm800k_line(config: CorpusConfig, rng: random.Random, phase: int, problem:
 def _rated_step(
     config: CorpusConfig, rng: random.Random, phase: int, problem: Problem, state: State
 ) -> tuple[Any, State | None]:
-    """A step with its alternatives, and the state after the chosen one (``None`` if no alternative is usable)."""
+    """A step with its alternatives, and the state after the chosen step (``None`` if no alternative is usable)."""
     wanted = rng.choices((1, 2, 3, 4), (0.35, 0.3, 0.2, 0.15))[0]
     written: list[Verdict] = []
     for _ in range(4 * wanted):

@@ -64,8 +64,8 @@ def require_sound(root: Path, *targets: Path) -> list[str]:
 def build_model(root: Path, model: str) -> Repository:
     """The folder of a model, such as ``models/full``, with its card and the signature of its files.
 
-    The weights are hard links where the file system allows it, so the folder takes little space. Raises ``DataError``
-    if the model has no record or no card.
+    The weights are hard links if the file system allows it, so the folder takes little space. Raises ``DataError`` if
+    the model has no record or no card.
     """
     if not model.startswith(MODELS) or not (root / model).is_dir():
         raise DataError(f"{model}: not a trained model of this project; name one such as models/full")

@@ -51,7 +51,7 @@ class Reward:
 
 
 def decisive(found: Sequence[Reward]) -> int:
-    """The step that decides the verdict on a solution: the first incorrect one, else the one with the lowest output."""
+    """The step that decides the verdict on a solution: the first incorrect step, else the lowest output."""
     correct = [reward.is_correct for reward in found]
     return correct.index(False) if False in correct else min(range(len(found)), key=lambda i: found[i].log_odds)
 

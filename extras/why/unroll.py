@@ -56,7 +56,7 @@ def unroll(
 def _through_adam(state: State, count: int, bar: _Bar) -> Tensor:
     """The derivative by the step's gradient; ``bar`` gets the derivatives by the earlier moments.
 
-    Where the root of the second moment is below AdamW's epsilon, the step is too small to matter and counts as fixed.
+    If the root of the second moment is below AdamW's epsilon, the step is too small to matter and counts as fixed.
     """
     root = (state.second / (1 - BETAS[1] ** count)).sqrt()
     alive = root > EPSILON

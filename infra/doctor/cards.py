@@ -74,7 +74,7 @@ def card_findings(found: Iterable[Card]) -> list[Finding]:
 
 
 def torch_finding() -> Finding:
-    """The build of PyTorch, and whether it can use a card."""
+    """Check the build of PyTorch, and that it can use a card."""
     import torch
 
     if torch.version.cuda is None:

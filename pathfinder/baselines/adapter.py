@@ -98,7 +98,7 @@ class Text:
     def encode(self, pieces: Sequence[Piece], *, begin: bool = True) -> Encoded:
         """Tokenise the pieces as one text, with the tokenizer's beginning token if ``begin``.
 
-        A piece with ``read`` that has no token of its own, such as an empty one, is read at the token before it.
+        A piece with ``read`` but without a token, such as an empty piece, is read at the token before it.
         """
         ends = np.cumsum([len(piece.text) for piece in pieces])
         found = self._backend.encode("".join(piece.text for piece in pieces), add_special_tokens=begin)

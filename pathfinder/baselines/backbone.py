@@ -21,8 +21,8 @@ from pathfinder.tree.attention import use_trees
 
 MODEL_TYPES: dict[str, Any] = {"qwen2": Qwen2Model, "qwen3": Qwen3Model, "mistral": MistralModel, "llama": LlamaModel}
 ADAPTER, TOKENIZER = "lora", "tokenizer"
-"""The parts of a model folder that may come from another repository: a LoRA adapter, as PEFT saves it, and tokenizer
-files (``OpenedModel.part``)."""
+"""The parts of a model folder that may come from a different repository: a LoRA adapter, as PEFT saves it, and
+tokenizer files (``OpenedModel.part``)."""
 _PREFIX = "base_model.model.model."
 _MOST = 2**31
 

@@ -1,7 +1,7 @@
 """The systems' heads: label tokens of a language model, a scalar, or classes.
 
 Each head takes hidden states (readings, hidden size) from after the backbone's last norm and computes in their dtype.
-``adapter.Head`` says what it returns.
+``adapter.Head`` explains the result.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class BaselineScorer:
         self._longest = longest(self._model.config)
 
     def using(self, method: Method) -> BaselineScorer:
-        """The same loaded model, used by another method."""
+        """The same loaded model, used by a different method."""
         other = copy.copy(self)
         other._use(method)
         return other

@@ -1,7 +1,7 @@
 """Skywork-PRM-7B: a value head at the line break that ends every step.
 
 Sources: SkyworkAI/skywork-o1-prm-inference@719b56b ``model_utils/io_utils.py`` (beginning token, problem, newline;
-each line tokenised by itself and followed by the step token), ``model_utils/prm_model.py`` (``v_head.summary``, a
+each line tokenised separately and followed by the step token), ``model_utils/prm_model.py`` (``v_head.summary``, a
 sigmoid) and ``README.md`` (the step token is ``\\n``). There, a step of several lines has one reward per line; here the
 reward of the last line is the step's reward. ssmisya/PRMBench@a1ae4ea ``mr_eval/models/skywork_prm.py`` differs: it
 writes ``Step 1: … ки`` with ``ки`` as the step token, and a step is correct unless its score falls by 0.05 or more from
@@ -24,7 +24,7 @@ from pathfinder.core.steps import Solution
 
 @dataclass(frozen=True, slots=True)
 class Skywork:
-    """Each step is tokenised by itself and followed by the step token."""
+    """Each step is tokenised separately and followed by the step token."""
 
     forbidden: tuple[str, ...] = ()
 

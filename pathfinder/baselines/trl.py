@@ -1,10 +1,10 @@
 """Checkpoints of TRL's PRMTrainer: two classes read at the separator after every step. This is a form, not one model.
 
 Source: huggingface/trl@0161f79 ``trl/experimental/prm/prm_trainer.py`` (``tokenize_row``: a beginning token if the
-tokenizer has one, the prompt, and each step tokenised by itself and followed by the separator's tokens, of which the
-last has the label) and ``prm_config.py`` (the separator is a line break unless set otherwise; a checkpoint of
-``pathfinder train`` records it, TRL's own does not). The second of two classes is a correct step. TRL names no
-threshold; 0.5 is ours.
+tokenizer has one, the prompt, and each step tokenised separately and followed by the separator's tokens; the last token
+has the label) and ``prm_config.py`` (the separator is a line break unless set otherwise; a checkpoint of ``pathfinder
+train`` records it, TRL's own does not). The second of two classes is a correct step. TRL names no threshold; 0.5 is
+ours.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def kept_results(folder: Path | None, model: str, names: Collection[str]) -> tup
 
 
 def ranked(results: Results) -> list[dict[str, Any]]:
-    """The figures of whole benchmarks in percent, the highest first, with the paper's if a result has as many items."""
+    """The figures of whole benchmarks in percent, the highest first, with the paper's if the numbers of items agree."""
     rows = [
         {"system": name, "source": result["model"], "seconds": result["seconds"], **asdict(row)}
         for name, (result, mine) in results.items()

@@ -1,10 +1,10 @@
 """Evaluate a PRM or a chat model on the benchmarks.
 
 On ProcessBench and PRMBench, a PathFinder-PRM gives a row for each of its readings (``core.readings``), the benchmark's
-own first, and on PRMBench a row for "official", the labels under the published prompt. A published PRM gives the rule
-of its "authors" and, if the benchmark's evaluator uses it differently, the rule of the "benchmark". A chat model that
-judges whole solutions gives rows by the "repaired" and the "official" rules for its answers. The modules ``search`` and
-``rows`` have the rules of the search and the rows.
+own first, and on PRMBench a row for "official", the labels under the published prompt. A published PRM gives a row by
+the rule of its "authors" and, if the benchmark's evaluator differs, a row by the rule of the "benchmark". A chat model
+that judges whole solutions gives rows by the "repaired" and the "official" rules for its answers. The modules
+``search`` and ``rows`` explain the search and the rows.
 
 Finished chunks of solutions are kept in ``.pathfinder/bench`` until the last row is made, so the same command resumes
 after an interruption. Chat model answers are never deleted, because they cost money.

@@ -184,7 +184,7 @@ class PRMBenchEvaluation(Evaluation[PRMBenchItem, Verdicts]):
     _metric: ClassVar[ModuleType] = prmbench
 
     def by_key(self, answers: Sequence[Verdicts | None]) -> dict[Any, Any]:
-        """The labels that decide, by the items' keys."""
+        """The decisive labels by the items' keys."""
         return {
             item.key: None if answer is None else prmbench.decisive(answer, item.classification)
             for item, answer in zip(self.items, answers, strict=True)

@@ -1,13 +1,13 @@
-"""PRMBench's metric: whether each step is correct; (F1 + F1 of the negative class) / 2 per class of errors.
+"""PRMBench's metric: is each step correct? The score is (F1 + F1 of the negative class) / 2 per class of errors.
 
 Correct steps are the positive class. A class's score is the mean of both F1; for ``multi_solutions``, it is the F1 of
 correct steps only. Categories are plain means. ``overall`` comes from the pooled counts of all classes, without the
 correct samples (PRMBench paper; published ``tasks/prmtest_classified/task.py`` and ``results_prm_bench.py``). Numbers
 are percent.
 
-The classes about redundancy ask for superfluous steps, the others for errors. So the benchmark reads quality there (one
-minus it is the redundancy) and soundness elsewhere. The published evaluator does so for systems that send redundancy
-labels; for all others, it reads the correctness labels in every class.
+The classes about redundancy ask for superfluous steps; all other classes ask for errors. So the benchmark reads quality
+there (one minus it is the redundancy) and soundness elsewhere. The published evaluator does so for systems that send
+redundancy labels; for all others, it reads the correctness labels in every class.
 
 Preset ``official`` keeps the published -1 for a share over nothing, which then enters F1 and averages (a predictor that
 is always wrong scores -100). ``repaired`` computes 2 TP / (2 TP + FP + FN), 0 over nothing, and ``None`` for all other

@@ -1,4 +1,4 @@
-"""ProcessBench's metric: whether the first incorrect step is found; the F1 of two accuracies.
+"""ProcessBench's metric: is the first incorrect step found? The score is the F1 of two accuracies.
 
 The F1 is the harmonic mean of the accuracies on solutions with and without an error, per subset; the mean over the
 subsets is plain. All numbers are percent (paper section 4.1; published ``run_eval_pathfinder_prm.py``). Degenerate

@@ -44,7 +44,7 @@ ANSWER_KEYS = {"olympiadbench": "final_answer", "minerva_math": "solution"}
 """The column of the answer if it is not ``answer`` (published ``Greedy-Seach-Zero-Shot.py``)."""
 _REMEDY = "Correct or remove the row"
 _MOST_STEPS = 1 << 31
-"""Labels are stored in 64 bits; no solution has so many steps."""
+"""Labels are stored in 64 bits; no solution has more steps."""
 _ENDINGS = (".json", ".jsonl", ".json.gz", ".jsonl.gz")
 
 T = TypeVar("T")
@@ -73,8 +73,8 @@ class PRMBenchItem:
     """A solution and its incorrect steps.
 
     ``idx`` follows the evaluator: ``<class>_<row's idx>`` or ``correct_<row's idx>``. ``error_steps`` count from 1, as
-    in the files, and may name steps that do not exist. ``origin`` is the normalised original problem, of which
-    ``problem`` may be a rewrite; empty if unknown.
+    in the files, and may name steps that do not exist. ``origin`` is the normalised original problem, which ``problem``
+    may rewrite; empty if unknown.
     """
 
     idx: str

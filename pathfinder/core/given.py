@@ -191,7 +191,7 @@ def read_given(
     fields if their names differ (``problem=question,steps=cot``; ``doc.query`` is a field of a field, and ``resps.0``
     the first item of a list). ``problems`` is the input file of a batch, and ``source`` holds the answers.
     With ``has_candidates``, rows that have solutions are candidates, whatever other fields they have.
-    Raises ``DataError`` with file and row for a row without the layout of the first one, and for a bad value.
+    Raises ``DataError`` with file and row for a row without the first row's layout, and for a bad value.
     """
     names = _named(columns)
     if names and problems:
@@ -244,7 +244,7 @@ class _Reader:
         self._solution: str | None = None
 
     def add(self, at: str, row: Any) -> None:
-        """Read a row. Raises ``DataError`` for a row without the layout of the first one, and for a bad value."""
+        """Read a row. Raises ``DataError`` for a row without the first row's layout, and for a bad value."""
         row = self._cased(row)
         if self._solution and isinstance(row, dict) and row.get(self._solution, "") is None:
             row = row | {self._solution: ""}  # the generation failed; ``answer`` holds the right answer

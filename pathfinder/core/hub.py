@@ -83,7 +83,7 @@ def http_library() -> Any:
 
 
 def cached_file(model: HubModel, name: str) -> Path | None:
-    """The file of the model's commit in the Hub's cache, or ``None`` if the cache does not have it."""
+    """The file of the model's commit in the Hub's cache, or ``None`` if the cache lacks the file."""
     from huggingface_hub import try_to_load_from_cache
 
     found = try_to_load_from_cache(model.repo, name, revision=model.revision)

@@ -1,4 +1,4 @@
-"""The CPU kernels that PyTorch and NumPy use: by default the kernels for AVX2, on every processor that has it.
+"""The CPU kernels that PyTorch and NumPy use: by default the kernels for AVX2, on every processor with AVX2.
 
 By themselves, the libraries choose the processor's newest instructions (AVX-512, AMX). These add in a different order,
 so trained weights differ from machine to machine. ``PATHFINDER_KERNELS`` selects the kernels:

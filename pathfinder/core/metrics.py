@@ -96,10 +96,10 @@ class Agreement(Metrics):
 class Measured(Metrics):
     """A system on a benchmark, in percent, with its figures by each reading or decision rule.
 
-    ``reading`` names the reading of the main figures: the benchmark's declared reading, or another if the system lacks
-    that one. ``readings`` has the figures by reading; ``rules`` has a published PRM's figures by convention. ``kept``
-    counts the items; ``too_long`` counts the items without scores. ``official`` has the figures of the published rule
-    in the published evaluator's arithmetic; ``preset`` selects the rule of the main figures.
+    ``reading`` names the reading of the main figures: the benchmark's declared reading, or a different one if the
+    system lacks it. ``readings`` has the figures by reading; ``rules`` has a published PRM's figures by convention.
+    ``kept`` counts the items; ``too_long`` counts the items without scores. ``official`` has the figures of the
+    published rule in the published evaluator's arithmetic; ``preset`` selects the rule of the main figures.
     """
 
     interval: Pair | None = None

@@ -49,7 +49,7 @@ def share_of(mixes: Iterable[Mix], name: str) -> float:
 
 
 def select(trees: pl.DataFrame, share: float, seed: int) -> pl.DataFrame:
-    """The trees of a mix, in their own order: all human trees and a share of the others, counted in records."""
+    """The trees of a mix, in their own order: all human trees and a share of the rest, counted in records."""
     if share >= 1:
         return trees
     others = trees.filter(~IS_HUMAN)

@@ -240,7 +240,7 @@ class Train(Section):
 
 
 class Score(Section):
-    """Scoring with the PRM, in this process, in ``processes`` of them (0: one per GPU), or behind a vLLM server."""
+    """Scoring with the PRM: in this process, in ``processes`` workers (0: one per GPU), or behind a vLLM server."""
 
     engine: Literal["local", "vllm"]
     processes: NonNegativeInt

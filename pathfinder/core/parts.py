@@ -2,8 +2,8 @@
 
 ``python -m stages.prepare --part 2/3`` computes the second of three parts and writes only
 ``.pathfinder/parts/prepare/<digest>-2-of-3/``. The digest covers everything that determines the result: inputs,
-parameters, code and locked packages. The stage itself uses the parts of its own digest, computes what is missing, and
-then deletes them. A part appears by one rename, so a killed part leaves nothing. docs/data.md shows the use.
+parameters, code and locked packages. The stage uses the parts with its own digest, computes the missing parts, and then
+deletes all of them. A part appears by one rename, so a killed part leaves nothing. docs/data.md shows the use.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Part:
 
 
 class Parts:
-    """The parts of one stage. ``identity`` computes a JSON value that describes the inputs, when it is needed."""
+    """The parts of one stage. ``identity`` computes, on demand, a JSON value that describes the inputs."""
 
     def __init__(self, stage: str, identity: Callable[[], dict[str, Any]]) -> None:
         self.stage, self._describe = stage, identity
@@ -100,7 +100,7 @@ class Parts:
             shutil.rmtree(path)
 
     def _stored(self) -> tuple[list[tuple[Part, Path]], int]:
-        """The folders that have the names of parts with this identity, and the number of others."""
+        """The folders that have the names of parts with this identity, and the number of all other folders."""
         every = [path for path in (PARTS / self.stage).glob("[!.]*") if path.is_dir()]
         if not every:  # this computes no digest
             return [], 0

@@ -1,4 +1,4 @@
-"""A scorer, what it knows, and its input and output: solutions, candidate steps, step scores. Imports no model code."""
+"""A scorer, its known words, input and output: solutions, candidate steps, step scores. No model code."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class ScoredStep:
 
     @property
     def consistency(self) -> float | None:
-        """The probability that the step is consistent with what precedes it; None for a model without this label."""
+        """The probability that the step is consistent with the text before it; None for a model without this label."""
         return self.probabilities.get("consistency")
 
     @property

@@ -201,7 +201,7 @@ class Source:
 
 
 def open_source(folder: Path) -> Source:
-    """The files of a source folder; raises ``DataError`` if it has none with records."""
+    """The files of a source folder; raises ``DataError`` if no file has records."""
     files = data_files(folder)
     if not files:
         raise DataError(f"{folder}: no file with records (.jsonl, .json, .parquet, also .gz); see params: download")

@@ -1,4 +1,4 @@
-"""The training set in two forms for other trainers: the published one, and stepwise supervision.
+"""The training set in two forms for other trainers: the published form, and stepwise supervision.
 
 Problems and steps are neutralised as in training (``pathfinder.models.tokens.neutralise``), so that the label tokens
 and chat tokens of an exported text all come from the method.

@@ -12,7 +12,7 @@ from pathfinder.data.upstream import Rated, Reading, UnreadableError, Unused, st
 
 SOURCE = "prm800k"
 _RATINGS = (-1, 0, 1)
-_FINISHES = ("solution", "found_error", "give_up", "bad_problem")  # defined by the format; others count as unknown
+_FINISHES = ("solution", "found_error", "give_up", "bad_problem")  # defined by the format; the rest count as unknown
 
 
 def read_prm800k(value: Any, preset: Preset) -> Reading:
@@ -90,7 +90,7 @@ def _add_record(reading: Reading, preset: Preset, position: int, index: int, com
 
 
 def _followed(step: dict[str, Any], completions: list[Any], preset: Preset, position: int) -> str | None:
-    """The text that the next step continues: the chosen completion, else the human one, else ``None``."""
+    """The text that the next step continues: the chosen completion, else the human completion, else ``None``."""
     chosen = step.get("chosen_completion")
     if chosen is not None and (isinstance(chosen, bool) or not isinstance(chosen, int)):
         raise UnreadableError("bad_choice", f"step {position}: chosen_completion is {chosen!r}, expected an integer")

@@ -1,7 +1,7 @@
 """Shared by the readers of upstream formats: the records of a file, and the result of reading one line.
 
 ``.jsonl``, ``.json`` (each also ``.gz``) and ``.parquet`` files are read as streams; a ``.json`` file holds a list or
-one object. A line that cannot be read does not stop the others.
+one object. A line that cannot be read does not stop the rest.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class _JsonStream:
             self._at += 1
             has_more = self._peek() != "]"
             while has_more:
-                self._peek()  # decoding starts at a character that is no white space
+                self._peek()  # decoding starts at a character other than white space
                 yield self._decode()
                 if self._peek() not in (",", "]"):
                     raise DataError(

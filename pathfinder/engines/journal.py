@@ -76,7 +76,7 @@ class Journal:
         return len(self._places)
 
     def __getitem__(self, key: str) -> Any:
-        """Read the value of ``key``; raises ``KeyError`` if it has none."""
+        """Read the value of ``key``; raises ``KeyError`` if there is none."""
         digest = _digest(key.encode())
         place = self._places.get(digest)
         if place is None:

@@ -76,7 +76,7 @@ class ServerClient:
             return [model.id for model in models] or ["(no model)"]
 
         replicas = self._replicas.all
-        retries = self._retries if len(replicas) == 1 else min(self._retries, 2)  # a dead one must not delay the others
+        retries = self._retries if len(replicas) == 1 else min(self._retries, 2)  # a dead server must not delay all
         asked = (self._retried(partial(ask, replica.url), retries, replica.url) for replica in replicas)
         results = await asyncio.gather(*asked, return_exceptions=True)
         found: dict[str, list[str]] = {}

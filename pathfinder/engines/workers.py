@@ -2,7 +2,7 @@
 
 A job opens its resources, such as a model, and computes chunk after chunk. Only the chunks decide which texts share a
 batch, so any number of processes gives the same bytes, and an interrupted run can resume with a different number. A
-single process is this one. Each of several workers has GPUs of its own and ends with its parent.
+single process needs no worker. Each of several workers has GPUs of its own and ends with its parent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OnDone = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of the work: the ``name`` of its file, what the job needs to compute it, and its number of items."""
+    """A part of the work: the ``name`` of its file, the job's input for it, and its number of items."""
 
     name: str
     content: Any
@@ -57,8 +57,7 @@ def cut(items: Sequence[Any], size: int) -> list[Chunk]:
 
 
 def chunk_folder(name: str, identity: dict[str, Any], models: Sequence[Path]) -> Path:
-    """The folder for chunks, below ``name``: a digest of everything that determines them, including this project's
-    code.
+    """The folder for chunks, below ``name``: a digest of everything that determines them, this project's code included.
 
     The code is all of ``pathfinder``, because a published PRM can be evaluated without a stage of dvc.yaml.
     """

@@ -26,7 +26,7 @@ _BRACE = re.compile(r"[{}]")
 _OBJECT = re.compile(r'\{\s*"(?:validity|redundancy)"\s*:')
 _COMMENT = re.compile(r"//.*?$|#.*?$", re.MULTILINE)
 _DECODER = json.JSONDecoder()
-_TRIES = 16  # JSON objects of an answer to try, from the last one
+_TRIES = 16  # the number of an answer's JSON objects to try, last first
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def step_scores(text: str, steps: int, cut: bool, preset: Preset) -> StepScores 
 
 
 def mean_scores(answers: Sequence[StepScores]) -> StepScores | None:
-    """Average the scores of each step over answers, for as many steps as all answers have."""
+    """Average each step's scores over the answers, up to the number of steps in the shortest answer."""
     if not answers:
         return None
     return StepScores(_mean([a.validity for a in answers]), _mean([a.redundancy for a in answers]))

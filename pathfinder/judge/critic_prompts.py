@@ -1,7 +1,7 @@
 """The published prompts of LLM judges on ProcessBench and PRMBench, verbatim and pinned by digest.
 
 Sources: ``CRITIQUE_PROMPT`` is QwenLM/ProcessBench at e802463, ``code/templates/critique_template.txt`` (quoted in the
-paper's appendix; the dataset's licence is Apache-2.0). The others are ssmisya/PRMBench at a1ae4ea,
+paper's appendix; the dataset's licence is Apache-2.0). The rest are from ssmisya/PRMBench at a1ae4ea,
 ``mr_eval/utils/prompts.py`` (Apache-2.0), with two solved examples, and ``mr_eval/models/openai_models.py``.
 
 A word joiner breaks up special tokens in untrusted text, and paragraph tags inside a paragraph. The rest of the text is

@@ -4,7 +4,7 @@ A step takes at most ``1 + disagreement_rounds`` rounds of at most ``parse_attem
 ``<prompt digest>:<attempt>``, with attempts counted over all rounds, so steps with equal prompts share their answers.
 State takes a few bytes per step: prompts are built when they are sent, answers are read from the journal when needed.
 
-Other machines can answer a part of the prompts, each part into a journal of its own. A prompt belongs to a part by its
+Other machines can answer a part of the prompts, each part into a separate journal. A prompt belongs to a part by its
 digest, so all its answers are in one journal. The stage moves the answers of all parts to its own journal before it
 asks. Only servers answer parts: in process, an answer depends on the rest of its batch.
 
@@ -214,7 +214,7 @@ class Labelling:
         return self.steps["source"][row], self.steps["rating"][row]
 
     def _read(self, key: str, entry: dict[str, Any]) -> dict[str, bool]:
-        """For the progress line: whether the answer was parsed and whether it agrees with the rating."""
+        """For the progress line: is the answer parsed, and does it agree with the rating?"""
         if "outcome" in entry:
             return {}
         scores, _ = read_scores(entry["text"], self.params.preset, entry["finish"] == "length")

@@ -22,7 +22,7 @@ _ANY = f"(?P<letter>[{_LETTERS}])"
 
 _THINKING = re.compile(r"<(/?)(?:think(?:ing)?|thought|reasoning|reflection|scratchpad)>", re.IGNORECASE)
 
-# "Score A", a caption without a separator or another score, a separator, decoration, the value.
+# "Score A", a caption without a separator or a further score, a separator, decoration, the value.
 _MENTION = re.compile(
     r"(?<![A-Za-z])score[\s_*`(\[]{0,8}"
     + _ANY
@@ -35,7 +35,7 @@ _MENTION = re.compile(
             |[ \t*_`~]+\d|[ \t*_`~]*(?:\||\[[ xX✓✔]?\])[ \t*_`~]*\d))?""",
     re.IGNORECASE | re.VERBOSE,
 )
-# After a digit on a line of its own: a numbered list, not a value.
+# After a digit that has a separate line: a numbered list, not a value.
 _NUMBERED = re.compile(r"[.)][ \t]+(?!score)\w", re.IGNORECASE)
 # A score that a sentence after the block states: "Score B should be 0".
 _STATED = re.compile(
@@ -43,7 +43,7 @@ _STATED = re.compile(
     r"(?![\w%]|[.,/]\d)",
     re.IGNORECASE,
 )
-# Another value in the line of a score: "1, no wait, 0".
+# A different value in the line of a score: "1, no wait, 0".
 _CORRECTED = re.compile(
     r"\b(?:wait|actually|rather|correction|instead|sorry|so|thus|hence|therefore|finally|revised|changed?)\b"
     r"[^\n\d]{0,60}(?<!\w)(?P<value>[01])(?![\w%]|[.,/]\d)",
@@ -96,7 +96,7 @@ def outside_thinking(text: str) -> tuple[str, bool]:
 
 
 def parse_scores(text: str) -> Scores | Reason:
-    """Parse the scores of a judge answer, or return the reason why it has none.
+    """Parse the scores of a judge answer, or return the reason why there are none.
 
     The last block "Score A … Score B … Score C …" outside thinking sections counts. If a later block starts and breaks
     off, no block counts. A quoted block after an unquoted block with different scores contradicts it.
@@ -141,7 +141,7 @@ def _value(visible: str, mention: re.Match[str]) -> str:
 
 
 def _is_corrected(visible: str, block: list[re.Match[str]], stated: Mapping[str, str]) -> bool:
-    """True if words in the line of a score, or a sentence after the block, state another value."""
+    """True if words in the line of a score, or a sentence after the block, state a different value."""
     if any(found["value"] != stated[found["letter"].upper()] for found in _STATED.finditer(visible, block[-1].end())):
         return True
     thoughts = list(filter(_SECOND_THOUGHT.search, visible[block[-1].end() :].split("\n")))

@@ -104,7 +104,7 @@ class Shape:
 
 
 _MOST = 1 << 40
-"""No size of a model reaches this number; a larger one is an error in the file."""
+"""No size of a model reaches this number; a larger size is an error in the file."""
 
 
 def shape_of(config: Any, name: str) -> Shape:

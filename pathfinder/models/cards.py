@@ -156,7 +156,7 @@ def lease(count: int, shared: bool = False) -> Iterator[list[Card]]:
 
 @contextmanager
 def confined(count: int = 1) -> Iterator[list[Card]]:
-    """Hold GPUs as ``lease`` does, and hide all others from this process from now on.
+    """Hold GPUs as ``lease`` does, and hide all other GPUs from this process from now on.
 
     Raises ``DataError`` as ``lease`` does, and if this process already uses CUDA, because it would keep the cards it
     has seen.

@@ -220,7 +220,7 @@ def _theta(config: Mapping[str, Any]) -> Any:
 
 
 def _weights(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
-    """The tensors of a folder in the form of ``save_pretrained``, in ``dtype``; other folders have none.
+    """The tensors of a folder in the form of ``save_pretrained``, in ``dtype``; all other folders give none.
 
     A tensor whose type is not in ``model.DTYPES`` is left out. Raises ``DataError``, ``OSError`` or ``SafetensorError``
     for a broken file.
@@ -237,7 +237,7 @@ def _weights(folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def supports(network: nn.Module) -> bool:
-    """Return whether ``final_states`` can run this model: a ``Decoder``, or one of transformers without gradients.
+    """Return whether ``final_states`` can run this model: a ``Decoder``, or a transformers model without gradients.
 
     It would skip the hooks of wrapped models and adapters.
     """

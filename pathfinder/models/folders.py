@@ -119,8 +119,8 @@ class OpenedModel:
         """The folder of a part of the model, such as ``lora`` or ``tokenizer``; None if the model has no such part.
 
         The part is a folder below ``folder`` or, if the model is in the Hub's cache, below its folder there. A part of
-        ``folder`` may itself point to another repository (docs/benchmarks.md). Raises ``DataError`` if the cache lacks
-        a file.
+        ``folder`` may itself point to a different repository (docs/benchmarks.md). Raises ``DataError`` if the cache
+        lacks a file.
         """
         part = self.folder / name
         if (model := read_hub_model(part)) is not None:

@@ -1,6 +1,6 @@
 """Check that a stage fits into the memory of a device, or find the nearest settings that do.
 
-``pathfinder plan --gpu`` asks for a whole profile, and every stage asks for itself before it loads anything.
+``pathfinder plan --gpu`` asks for a whole profile, and every stage checks itself before it loads anything.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _smaller_scoring(stage: str, params: Params, device: Device) -> Iterator[_Ch
 def _smaller_training(params: Params, device: Device) -> Iterator[_Changes]:
     """Checkpointing, all cards, an adapter, an adapter over a bfloat16 base; each with smaller passes.
 
-    A record longer than the budget has a pass of its own, so no budget below the longest record saves anything.
+    A record longer than the budget has a separate pass, so no budget below the longest record saves anything.
     """
     train, least = params.train, max(_LEAST_BUDGET, longest_record(params))
     base: _Changes = {} if train.gradient_checkpointing else {"train.gradient_checkpointing": True}

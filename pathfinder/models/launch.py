@@ -33,7 +33,7 @@ _STARTED = "PATHFINDER_LAUNCHED"
 _JOIN_S = 7 * 24 * 3600
 """Seconds that a machine waits for the first machine, whose earlier stages may take days."""
 _WAIT = timedelta(hours=1)
-"""A process waits this long for the others, which may read GBs from a slow disk; NCCL's default is 10 minutes."""
+"""A process waits this long for the rest, which may read GBs from a slow disk; NCCL's default is 10 minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def join(cpu: bool) -> None:
 
 def leave() -> None:
     """Leave the group, if this process has joined one."""
-    import torch  # takes seconds; a process that only launches others does not need it
+    import torch  # takes seconds; a mere launcher does not need it
 
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()

@@ -55,7 +55,7 @@ def load_model(
 def placed(network: Any, where: str | None) -> Any:
     """A network in evaluation mode on ``where`` (default: ``device()``).
 
-    On the CPU a small one sets torch to one thread, whatever ``OMP_NUM_THREADS`` says.
+    On the CPU, a small network sets torch to one thread, whatever ``OMP_NUM_THREADS`` says.
     """
     place = where or device()
     if place == "cpu" and network.num_parameters() < _SMALL:

@@ -164,7 +164,7 @@ def served_need(stage: str, shape: Shape, settings: Vllm, longest: int) -> Need:
 
 
 def longest_record(params: Params) -> int:
-    """Tokens of the longest training record: the measured one for real sources, 0 (none is long) for a world."""
+    """Tokens of the longest training record: the measured number for real sources, 0 (none is long) for a world."""
     return 0 if all(source.kind == "shipped" for source in params.download.sources) else LONGEST_RECORD
 
 

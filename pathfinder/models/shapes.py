@@ -47,8 +47,8 @@ def fetched_shape(folder: Path) -> Shape:
 def planned_shape(name: str, sources: list[Source], root: Path = Path(".")) -> Shape:
     """The shape of the model ``models/<name>`` of the source catalogue, fetched or not.
 
-    Searches the models that the project ships, ``KNOWN``, and the outputs of the download stage unless they belong to
-    another profile. Raises ``DataError`` if none of these contains the model.
+    Searches the models that the project ships, ``KNOWN``, and the outputs of the download stage unless they belong to a
+    different profile. Raises ``DataError`` if none of these contains the model.
     """
     location = next((source.location for source in sources if source.name == f"models/{name}"), f"models/{name}")
     if (root / location / "config.json").is_file():

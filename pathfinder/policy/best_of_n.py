@@ -20,8 +20,8 @@ from pathfinder.policy.samples import figures
 def score_samples(scorer: PRM, samples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Per row of the sample stage ``{"set", "id", "rewards"}``: the rewards of every step of every solution.
 
-    A PRM with that reading adds ``soundness``, in the same form. Solutions with equal steps are scored once. A solution
-    without steps, or longer than the model's context, has no rewards.
+    A PRM that reads soundness adds ``soundness``, in the same form. Solutions with equal steps are scored once. A
+    solution without steps, or longer than the model's context, has no rewards.
     """
     wanted: dict[tuple[str, tuple[str, ...]], Solution] = {}
     for row in samples:

@@ -26,7 +26,7 @@ from pathfinder.engines.sampling import Sampling
 from pathfinder.engines.workers import Workers, cut
 from pathfinder.policy.policy import Policy, safe_prompt
 
-_PROMPTS = 64  # about so many beginnings of solutions in a chunk
+_PROMPTS = 64  # about this many beginnings of solutions per chunk
 Steps = tuple[str, ...]
 Values = Mapping[tuple[str, Steps], float]
 """By problem and beginning; a beginning without room for a completion in the policy's context has no value."""

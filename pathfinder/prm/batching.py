@@ -97,7 +97,7 @@ class _Entry:
 
 
 class Batcher:
-    """Scores solutions of concurrent callers in fair order, on ``threads`` threads of its own.
+    """Scores solutions of concurrent callers in fair order, on ``threads`` separate threads.
 
     The solutions that wait or are being scored have at most ``most_tokens`` tokens (``tokens_of``). Cancelling a future
     frees its tokens at once; no later batch contains the solution, and no later part of it is scored. ``parts`` scores
@@ -191,7 +191,7 @@ class Batcher:
     def _score_batch(self, batch: Sequence[_Entry]) -> None:
         try:
             self._finish(batch, self._score([entry.solution for entry in batch]))
-        except Exception:  # one bad solution must not fail the rest: score each by itself
+        except Exception:  # one bad solution must not fail the rest: score each separately
             for entry in batch:
                 try:
                     self._finish([entry], self._score([entry.solution]))

@@ -37,7 +37,7 @@ class ScoredSolution:
 
     @property
     def first_error(self) -> int | None:
-        """The index of the first step that is not correct, from 0; None if every step is."""
+        """The index of the first incorrect step, from 0; None if all steps are correct."""
         return next((place for place, step in enumerate(self.steps) if not step.correct), None)
 
     @property
@@ -70,7 +70,7 @@ class UnscoredSolution:
     first_error = rewards = steps
 
     def row(self) -> dict[str, Any]:
-        """The solution in JSON: neither steps nor a first error."""
+        """The solution in JSON, without steps and first error."""
         return {"scored": False, "reason": self.reason}
 
 

@@ -197,7 +197,7 @@ class PromptTree:
 class TreeReader:
     """Reads the step scores of queries from batches of trees, one forward pass per batch and pass of the PRM.
 
-    The second pass continues below the branches of the first one and reuses its keys and values.
+    The second pass continues below the branches of the first pass and reuses its keys and values.
     """
 
     def __init__(self, prompter: Prompter, model: Any, dtype: torch.dtype, backend: Backend | None, mode: Mode) -> None:

@@ -48,7 +48,7 @@ class ServedScorer:
     def score(
         self, solutions: Sequence[Solution], on_done: Callable[[int], None] | None = None, stop: Stop | None = None
     ) -> list[list[StepScore]]:
-        """Like ``Scorer.score``, but every solution advances from wave to wave by itself.
+        """Like ``Scorer.score``, but every solution advances through the waves independently.
 
         Raises ``DataError`` if the server refuses a prompt, or as ``refuse_other_tokens`` does, and ``TransientError``
         if it is down.
@@ -78,7 +78,7 @@ class ServedScorer:
     ) -> dict[str, list[StepScore] | None]:
         """Scores of every group's queries, in the order of the groups; with ``stop``, keys are solutions' numbers.
 
-        A group with a prompt that is longer than the server's context has None.
+        The result is None for a group with a prompt longer than the server's context.
         """
         out: dict[str, list[StepScore] | None] = {}
 

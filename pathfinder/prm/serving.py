@@ -245,7 +245,7 @@ def page(
     refusal: str = "",
     status: int = 200,
 ) -> HTMLResponse:
-    """The page with what the model knows and the form filled in; ``refusal`` says why there are no scores."""
+    """The page with the model's known words and the filled form; ``refusal`` says why there are no scores."""
     found = picture_of(scored.problem, scored.steps) if scored and scored.scored else None
     given = {"model": model, "known": str(known), "problem": problem, "steps": steps, "style": STYLE, "legend": LEGEND}
     said = verdict(scored) if scored else refusal

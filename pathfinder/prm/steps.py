@@ -38,7 +38,7 @@ def preset_of(benchmark: str, preset: BenchmarkPreset) -> str:
 def open_prompter(model: OpenedModel, preset: str) -> Prompter:
     """The prompter of a PRM, whose ``pathfinder.json`` names the variant.
 
-    Raises ``DataError`` if the preset or the variant is unknown, the tokenizer lacks a label token, or the model a row.
+    Raises ``DataError`` if the preset or the variant is unknown, or a label token is not in the tokenizer or the model.
     """
     if preset not in PRESETS:
         raise DataError(f"unknown preset {preset!r}; expected one of {', '.join(PRESETS)}")
@@ -113,7 +113,7 @@ def refuse_other_tokens(
 ) -> None:
     """With a strict preset, raise where the published ProcessBench runner does.
 
-    That runner reads the steps of a solution up to the first one with an error label. Raises ``DataError`` naming the
+    That runner reads the steps of a solution up to the first step with an error label. Raises ``DataError`` naming the
     first of these steps whose likeliest token at a label is neither ``<+>`` nor ``<->``.
     """
     if not prompter.preset.strict:

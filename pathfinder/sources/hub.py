@@ -155,7 +155,7 @@ def fetch_model(source: Source, listing: Listing, settings: Download) -> HubMode
 
 
 def _checked(source: Source, listing: Listing, path: str) -> dict[str, Any]:
-    """The sha256 and the size of a file in the Hub's cache; a wrong one is removed and raises ``DataError``."""
+    """The sha256 and the size of a file in the Hub's cache; a wrong file is removed and raises ``DataError``."""
     file = cached_file(listing.as_model(), path)
     if file is None:
         raise wrong(source, f"{path} vanished from the Hub cache during the fetch", "run it again")

@@ -2,7 +2,7 @@
 
 The card in ``models/<run>`` has no results, because the benchmarks have not run yet. The stage ``report`` writes a card
 with results to ``reports/cards``, with the same words from this module. The folder is an input of the scoring stages.
-So the card states only what determines the weights: runs with equal weights have equal cards.
+So the card has only facts that determine the weights: runs with equal weights have equal cards.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TEXTS: dict[str, str] = tomllib.loads(Path(__file__).with_name("card.toml").read
 """The words of ``card.toml`` by key."""
 SOURCES_LICENCE = {"license": "other", "license_name": "as-the-sources"}
 LARGEST_TOY = 100_000_000
-"""Weights. The largest model of the generated worlds has 30 million, the smallest one of the profiles 500 million."""
+"""Weights. The largest model of a generated world has 30 million, the smallest model of a profile has 500 million."""
 
 
 @dataclass(frozen=True, slots=True)

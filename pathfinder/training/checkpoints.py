@@ -71,7 +71,7 @@ def check_room(folder: Path, size: int, limit_gib: float) -> int:
 
 
 class Group:
-    """The processes that train together: this one's number, their number, and agreement between them."""
+    """The processes that train together: this process's number, their count, and agreement between them."""
 
     def __init__(self, rank: int = 0, processes: int = 1, device: torch.device | str = "cpu") -> None:
         self.rank, self.processes, self._device = rank, processes, device
@@ -114,7 +114,7 @@ def remove_progress(folder: Path) -> None:
     The folder is renamed in one step, so a run that starts after a kill finds all of it or nothing.
     """
     finished = folder.with_name(f"{folder.name}.finished")
-    remove(finished)  # what a killed run left
+    remove(finished)  # a killed run's leftovers
     folder.replace(finished)
     remove(finished)
 
@@ -137,7 +137,7 @@ class Writer:
         """Copy the share of this process and write it in the background.
 
         The first process must have written ``STATE`` to the folder ``checkpoint-STEP`` before. Every process must call
-        this. Raises what the previous writing raised.
+        this. Raises any error of the previous writing.
         """
         self.finish()
         self._group.all_agree(True)  # the previous checkpoint is complete
@@ -153,7 +153,7 @@ class Writer:
         self._thread.start()
 
     def finish(self) -> None:
-        """Wait until this process has written its part; the first process waits for all. Raises what writing raised."""
+        """Wait until this process has written its part; the first process waits for all. Raises its error, if any."""
         if self._thread is not None:
             self._thread.join()
             self._thread = None

@@ -70,7 +70,7 @@ def reading_losses(logits: torch.Tensor, targets: Targets, ids: LabelIds) -> tor
 def evaluate(
     model: Any, examples: Sequence[Example], prompter: Prompts, token_budget: int
 ) -> dict[str, dict[str, float]]:
-    """Accuracy, majority accuracy, area under the ROC curve and loss per label, read where the loss is read.
+    """Accuracy, majority accuracy, area under the ROC curve and loss per label, at the readings of the loss.
 
     The loss concerns the choice between ``<+>`` and ``<->``, in nats per label. For Correctness, the gold first labels
     are given, as in training.

@@ -139,7 +139,7 @@ def _clipped_norm(model: Any, most: float, step: int) -> float:
 
 
 def _flat(figures: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Loss and accuracy per label of the held-out trees, as a row holds them."""
+    """Loss and accuracy per label of the held-out trees, in the form of a row."""
     return {
         f"held_out_{figure}_{label}": values[figure]
         for label, values in figures.items()

@@ -13,7 +13,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def split(sizes: Mapping[K, float], budget: float) -> list[list[K]]:
-    """The keys in their order, in parts that fit into the budget; a larger key is a part of its own."""
+    """The keys in their order, in parts that fit into the budget; a larger key is a separate part."""
     parts: list[list[K]] = []
     filled = 0.0
     for key, size in sizes.items():
@@ -26,7 +26,7 @@ def split(sizes: Mapping[K, float], budget: float) -> list[list[K]]:
 
 
 def pack(sizes: Sequence[int], token_budget: int) -> list[list[int]]:
-    """Group items, longest first, within ``token_budget`` tokens; an item over the budget is a group by itself.
+    """Group items, longest first, within ``token_budget`` tokens; an item over the budget is a separate group.
 
     The groups depend only on the sizes and their order.
     """
@@ -49,7 +49,7 @@ def passes_of(sizes: Sequence[int], processes: int, token_budget: int) -> list[l
 
     Several processes take their passes in step, because shards are gathered for every pass. So a turn takes the time of
     its largest pass. They therefore get as few turns as the budget allows, and each turn has passes of similar size. A
-    tree over the budget is a pass by itself.
+    tree over the budget is a separate pass.
     """
     if processes == 1:
         return [pack(sizes, token_budget)]

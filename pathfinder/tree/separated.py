@@ -1,6 +1,6 @@
 """The prompt of a PRM that classifies tokens: the problem and the steps, with a separator after every step.
 
-It is the prompt of TRL's PRMTrainer (``baselines.trl`` names the source). Each text is tokenised by itself, and the
+It is the prompt of TRL's PRMTrainer (``baselines.trl`` names the source). Each text is tokenised separately, and the
 label of a step is read at the last token of the separator after it. So no text can add, hide or move a label.
 """
 
@@ -34,7 +34,7 @@ SETTING = "step_separator"
 def separator_of(config: Any, name: str) -> str:
     """The separator that a config.json names (``SETTING``); TRL's default if it names none.
 
-    ``config`` is the JSON object, ``name`` the model for messages. Raises ``DataError`` if the value is no text.
+    ``config`` is the JSON object, ``name`` the model for messages. Raises ``DataError`` if the value is not a text.
     """
     found = config.get(SETTING, SEPARATOR)
     if not isinstance(found, str) or not found:
