@@ -1,7 +1,7 @@
 """Check that both dvc.yaml files list the code that their stages import.
 
 A stage depends on its own module, on the rooms of ``pathfinder`` that it imports and on the locked packages, and a
-stage of ``stages/`` on the two packages that Python runs before all of them. Only the recorder is left out: it reads
+stage of ``stages/`` on the two packages that Python runs before all stages. Only the recorder is left out: it reads
 inputs and outputs, and cannot change a result.
 
 Run     python -m infra.deps           list missing and superfluous dependencies; exit status 1 if there are any

@@ -44,7 +44,7 @@ def labelled(
     rows = list(rows_of(solutions, values))
     io.write_jsonl(out, rows)
     io.remove(folder)
-    with suppress(OSError):  # the folder of other calls that are not finished
+    with suppress(OSError):  # it may hold the folders of unfinished calls
         os.removedirs(folder.parent)
     labels = [label for row in rows for label in row["labels"]]
     return {

@@ -185,8 +185,8 @@ def _kit_rows(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any]:
     """Grade rows of the published search: ``question``, ``pred_answer``, ``gt_answer`` and optionally ``set``.
 
-    Without ``set`` (a published file has one set), the name of the file or of its folder gives the set, or else the
-    question does. The folders of further sets, such as the published script's ``aime25``, are left out. Repaired: each
+    Without ``set`` (a published file has one set), the name of the file or of its folder, or else the question, gives
+    the set. The folders of further sets, such as the published script's ``aime25``, are left out. Repaired: each
     problem counts once, against the data's key; a problem without a row is wrong, and problems with the same text use
     their rows in turn. Official: as published, every row counts against its own ``gt_answer``, and problems without
     rows do not count. Raises ``DataError`` for a malformed row.

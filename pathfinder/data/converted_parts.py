@@ -85,7 +85,7 @@ class FinishedBatches:
                 self._found[entry["file"], entry["number"]] = partial(_read, files, place, entry)
 
     def work(self, source: Source, file: Path) -> Iterator[Batch | Finished]:
-        """The batches of a file; it is not read if all of them are converted."""
+        """The batches of a file; it is not read if all batches are converted."""
         name = source.name(file)
         total = self._totals.get(name)
         if total is not None and all((name, number) in self._found for number in range(total)):

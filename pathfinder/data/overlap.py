@@ -158,7 +158,7 @@ def best_of(matches: Iterable[Mapping[int, StepMatch]]) -> dict[int, StepMatch]:
 def overlap_counts(
     hits: Iterable[ProblemHit], index: StepIndex, matches: Mapping[int, StepMatch]
 ) -> dict[str, dict[str, int]]:
-    """Per benchmark, the ``COUNTS`` of its items and steps whose problem or text the training data contain.
+    """For each benchmark, the ``COUNTS`` of its items and steps whose problem or text the training data contain.
 
     An item that is both exact and near counts as exact. ``exact_short_steps`` is a part of ``exact_steps``.
     """

@@ -99,7 +99,7 @@ def part_matches(trees: pl.DataFrame, kept: pl.Series, matches: TextMatches) -> 
 def overlap_figures(
     trees: pl.DataFrame, chosen: pl.DataFrame, hits: Sequence[ProblemHit], index: StepIndex, parts: PartMatches
 ) -> dict[str, Overlap]:
-    """Per benchmark: its items and steps, and how many of them all trees, the chosen trees and each source contain."""
+    """For each benchmark, its items and steps, and their numbers in all trees, chosen trees and each source."""
 
     def counts(frame: pl.DataFrame, matches: Iterable[Mapping[int, StepMatch]]) -> dict[str, Shared]:
         problems = set(frame["problem_id"])

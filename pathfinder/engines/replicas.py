@@ -70,7 +70,7 @@ class Replicas:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self) -> Replica:
-        """Wait for capacity and reserve one call on the replica with the most; return it with ``release``."""
+        """Wait for capacity and reserve a call on the replica with the most capacity; ``release`` returns it."""
         while not (replica := max(self._usable(), key=lambda replica: replica.free)).free:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)

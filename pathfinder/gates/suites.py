@@ -111,7 +111,7 @@ def shares(tables: Tables) -> dict[str, float | None]:
 
 
 def agreement(tables: Tables) -> pl.DataFrame:
-    """Per source and rating, the number of labels by the judge and the share that agrees with the rating."""
+    """The number of labels by the judge, by source and rating, and the share that agrees with the rating."""
     judged = tables["labels"].filter(pl.col("origin") == "judge").drop("origin")
     rated = tables["steps"].select("id", "source", "rating").join(judged, on="id", maintain_order="left")
     return (

@@ -57,7 +57,7 @@ def write_answers(path: Path, labelling: Labelling) -> dict[str, Any]:
 
 
 def agreement(steps: pl.DataFrame, labels: pl.DataFrame) -> dict[str, Agreement]:
-    """Per source and rating, the number of judged steps and the share whose scores agree with the rating."""
+    """The number of judged steps, by source and rating, and the share whose scores agree with the rating."""
     rows = pl.concat([steps.select("source", "rating"), labels.drop("id")], how="horizontal")
     judged = rows.filter(pl.col("outcome") == "parsed").with_columns(agrees=drop_reason().is_null())
     counts = judged.group_by("source", "rating").agg(pl.len(), pl.col("agrees").sum()).sort("source", "rating")

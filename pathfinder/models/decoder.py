@@ -6,7 +6,7 @@ are the same (``tests/models/test_decoder.py``).
 
 ``final_states`` is the forward pass of both over a row of tokens; it does less work than transformers' own. In the last
 layer only the readings need attention and the feed-forward block. The other slots only contribute keys and values. The
-rotary embedding reuses its buffers and, without gradients, so does the feed-forward block. A ``Decoder`` is also
+rotary embedding reuses its buffers; without gradients, the feed-forward block does so too. A ``Decoder`` is also
 trained (``training.network``).
 """
 
@@ -106,7 +106,7 @@ class Decoder(nn.Module):
         self.lm_head = _Linear(shape.hidden, shape.vocabulary, bias=False)
 
     def tie(self) -> None:
-        """Make one parameter of both matrices of a tied vocabulary."""
+        """Make both matrices of a tied vocabulary the same parameter."""
         if self.shape.tied:
             shared: Any = self.model["embed_tokens"].weight
             self.lm_head.weight = shared

@@ -33,7 +33,7 @@ COLUMNS: dict[str, str] = {}
 
 
 def choose(rewards: Sequence[Sequence[float] | None], votes: Sequence[str | None]) -> dict[str, int | None]:
-    """Per rule the index of the chosen sample; None if no sample has rewards and an answer.
+    """The index of the chosen sample for each rule; None if no sample has rewards and an answer.
 
     ``votes`` are the samples' answers, in which equal answers are spelled alike (``Grader.votes``). Among samples with
     the answer of a weighted vote, the first is chosen.

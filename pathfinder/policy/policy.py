@@ -72,7 +72,7 @@ class ServerPolicy:
 
 
 class KeptPolicy:
-    """A policy whose calls are kept in a journal, so that a resumed run repeats none of them.
+    """A policy that keeps its calls in a journal, so a resumed run repeats no call.
 
     A call is kept as a whole, because rounding makes a sample depend on its batch.
     """

@@ -85,7 +85,7 @@ def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:
 
 
 def drawn(one: Candidates, row: Mapping[str, Any]) -> Iterator[str]:
-    """One problem for a terminal: per candidate its answer, the scores of its rewards, and the rules that choose it."""
+    """One problem for a terminal: each candidate's answer, the scores of its rewards, and the rules that choose it."""
     rows = [("", "answer", *SCORES, "chosen by")]
     for place, (answer, rewards) in enumerate(zip(row["answers"], row["rewards"], strict=True)):
         figures = (f"{score(rewards):.2f}" if rewards else "–" for score in SCORES.values())

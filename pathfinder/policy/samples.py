@@ -85,7 +85,7 @@ def graded(grader: Grader, problem: SearchProblem, row: dict[str, Any]) -> dict[
 
 
 def figures(rows: Sequence[dict[str, Any]], n: int) -> dict[str, Sequence[float]]:
-    """Per graded row pass@1, maj@n and pass@n, each in [0, 1]."""
+    """Pass@1, maj@n and pass@n of each graded row, in [0, 1]."""
     return {
         "pass@1": [sum(row["right"]) / n for row in rows],
         f"maj@{n}": [float(row["majority_right"]) for row in rows],

@@ -191,7 +191,7 @@ class PromptTree:
     tree: Tree
     places: list[Place]
     found: dict[Place, npt.NDArray[np.float64]] = field(default_factory=dict)
-    """Per place a row of ``TreeReader._log_probabilities``."""
+    """A row of ``TreeReader._log_probabilities`` for each place."""
 
 
 class TreeReader:

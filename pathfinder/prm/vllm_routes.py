@@ -139,7 +139,7 @@ def add_routes(app: FastAPI, score: Score, model: str) -> None:
 
     @app.post("/classify")
     async def classify(request: PoolingRequest) -> dict[str, Any]:
-        """Per solution the probabilities "incorrect" and "correct" by its smallest reward."""
+        """For each solution, the probabilities "incorrect" and "correct" by its smallest reward."""
         given, labels = request.solutions(), ("incorrect", "correct")
         found = map(min, await rewards_of(given))
         rows = [{"label": labels[low > 0.5], "probs": [1 - low, low], "num_classes": 2} for low in found]
@@ -147,7 +147,7 @@ def add_routes(app: FastAPI, score: Score, model: str) -> None:
 
     @app.post("/score")
     async def score_pairs(request: PairsRequest) -> dict[str, Any]:
-        """Per solution its smallest reward."""
+        """The smallest reward of each solution."""
         given = request.solutions()
         return answer("score", given, [{"object": "score", "score": min(one)} for one in await rewards_of(given)])
 

@@ -51,7 +51,7 @@ def wrong(source: Source, fault: str, remedy: str = "correct download.sources") 
 
 
 def look_up(source: Source, settings: Download) -> Listing:
-    """Ask the Hub for the commit of a source and the files to fetch: the listed ones, or else every file that is used.
+    """Ask the Hub for the commit of a source and the files to fetch: the listed files, or else every file that is used.
 
     Raises ``DataError`` if repository, revision or a listed file does not exist or may not be read, ``TransientError``
     if the Hub cannot be reached.

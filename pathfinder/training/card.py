@@ -48,7 +48,7 @@ class Learnt:
 def card_of(learnt: Learnt, settings: Train, sources: Mapping[str, int], labels: Sequence[str], weights: int) -> str:
     """The card of a model with this number of ``weights`` that predicts ``labels``.
 
-    ``sources`` counts the labelled steps that it learnt from by source.
+    ``sources`` counts, by source, the labelled steps that it learnt from.
     """
     run, base = learnt.run, learnt.base
     facts = {

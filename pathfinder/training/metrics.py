@@ -8,7 +8,7 @@ from pathfinder.core.metrics import Counts, Figure, Metrics, Number, Whole
 
 
 class HeldOut(Metrics):
-    """One label's predictions on the held-out problems: ``n`` steps, and shares of them."""
+    """One label's predictions on the ``n`` steps of the held-out problems, as shares."""
 
     n: Whole = 0
     positive_share: Figure = None

@@ -37,7 +37,7 @@ _NAMED = 100
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """The network after training, whole, with its examples and figures."""
+    """The whole network after training, with its examples and figures."""
 
     network: Any
     tokenizer: Any
