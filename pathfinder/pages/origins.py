@@ -49,8 +49,8 @@ class Sourced(str):
 
 
 def origin_of(value: object) -> Origin | None:
-    """The origin that a text or a number carries."""
-    found = getattr(value, "origin", None)
+    """The origin that a text or a number carries; an origin is its own."""
+    found = value if isinstance(value, Origin) else getattr(value, "origin", None)
     return found if isinstance(found, Origin) else None
 
 

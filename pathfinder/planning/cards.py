@@ -47,7 +47,8 @@ def card_of(device: Device) -> Card:
     """The card whose peaks ``device`` has: by its name or, without a name, the slowest card of similar memory."""
     gib = device.total / GIB
     found = _named(device.name)
-    return found or min(known(), key=lambda card: (-min(_likeness(card, gib), _SIMILAR), card.tflops))
+    alike = {card: min(card.gib, gib) / max(card.gib, gib) for card in known()}
+    return found or min(alike, key=lambda card: (-min(alike[card], _SIMILAR), card.tflops))
 
 
 def _named(name: str) -> Card | None:
@@ -58,7 +59,3 @@ def _named(name: str) -> Card | None:
 
 def _words(name: str) -> set[str]:
     return set(re.findall(r"[A-Z0-9]+", name.upper()))
-
-
-def _likeness(card: Card, gib: float) -> float:
-    return min(card.gib, gib) / max(card.gib, gib)

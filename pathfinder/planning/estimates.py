@@ -44,7 +44,6 @@ ROUNDS, STEP_TOKENS, MARK_TOKENS, SOLUTION_TOKENS = 10, 60, 30, 500
 CRITIC_READS, CRITIC_WRITES = 1500, 1000
 """Assumed tokens per answer of an LLM critic."""
 _TREES = Path(__file__).with_name("trees.yaml")
-"""The sizes of training trees."""
 _DRAWN = 4000
 """Trees: at least 40 optimiser steps of the profiles."""
 ITEMS = {name: sum(SIZES[name].values()) for name in ("processbench", "prmbench")}
@@ -52,7 +51,7 @@ ITEMS = {name: sum(SIZES[name].values()) for name in ("processbench", "prmbench"
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One stage: hours for all its runs (None if an external server decides), and the tokens of paid calls."""
+    """One stage: hours for all its runs (None if an external server decides), and tokens of calls with their price."""
 
     stage: str
     hours: float | None
@@ -60,14 +59,9 @@ class Estimate:
     price: float = 0.0
     basis: str = ""
 
-    @property
-    def cost(self) -> float:
-        """In the currency of the price."""
-        return self.tokens / 1e6 * self.price
-
 
 def is_estimated(params: Params) -> bool:
-    """Return whether the constants hold for the profile, which they do if its sources are the real ones."""
+    """True if the constants hold for the profile: its sources are the real ones."""
     return not any(source.kind == "shipped" for source in params.download.sources)
 
 
@@ -180,15 +174,15 @@ def _searches(params: Params, device: Device, shape_of: Shapes, systems: dict[st
     def written(tokens: float) -> float | None:
         return tokens / rate / 3600 + START_H if rate else None
 
-    found = [Estimate("sample", written(sampled), basis=f"{sampled / 1e6:,.1f} M tokens written")]
-    found.append(Estimate("control", written(drawn), basis=f"{drawn / 1e6:,.1f} M tokens written"))
+    stages = {"sample": sampled, "control": drawn}
+    found = [Estimate(name, written(n), basis=f"{n / 1e6:,.1f} M tokens written") for name, n in stages.items()]
     for kind, count in systems.items():
         reads = drawn * (1 + MARK_TOKENS / STEP_TOKENS) + sampled * (1 + MARK_TOKENS / STEP_TOKENS)
         write = written(drawn)
         scoring = _reading_hours(reads, shape_of("base"), device, cards)
         hours = None if write is None else count * (write + scoring)
         basis = f"{count} systems, {drawn / 1e6:,.1f} M tokens written and {reads / 1e6:,.1f} M read by each"
-        found += [Estimate(f"{kind}_search" if kind else "search", hours, basis=basis)] if count else []
+        found.append(Estimate(f"{kind}_search" if kind else "search", hours, basis=basis))
     return found
 
 

@@ -148,9 +148,7 @@ class Plan:
         """Bytes of main memory by stage, on one machine."""
         found = {"prepare to build": _DATA_GIB * GIB}
         for stage in self.stages:
-            each = self.verdicts[stage]
-            servers = sum(need.cards for need in _servers(each))
-            if servers:
+            if servers := sum(need.cards for need in _servers(self.verdicts[stage])):
                 found[f"{stage} (server)"] = servers * _SERVER_GIB * GIB
         if "train" in self.stages:
             train, shape = self.params.train, self.shape_of("base")
@@ -158,11 +156,10 @@ class Plan:
             all_processes, shards = launch.division(train.launch, self.device.cards)
             processes = all_processes / machines
             copied = 12.0 * self._learned / machines  # of a checkpoint, while it is written
-            if shards > 1 and not train.lora.rank:  # rows go to the GPUs as they are read, the result to one process
-                whole = 4.0 * shape.parameters
-            else:
-                half = train.lora.rank and train.lora.base_dtype == "bfloat16"
-                whole = processes * (2.0 if half else 4.0) * shape.parameters
+            # if sharded, rows go to the GPUs as they are read, the result to one process
+            copies = 1 if shards > 1 and not train.lora.rank else processes
+            half = train.lora.rank and train.lora.base_dtype == "bfloat16"
+            whole = copies * (2.0 if half else 4.0) * shape.parameters
             found["train"] = processes * _PROCESS_GIB * GIB + copied + whole
         return found
 
@@ -214,13 +211,8 @@ class Plan:
         memory, here = adapted.main_memory(), self.root is not None and has_estimates
         return {
             "profile": self.params.profile,
-            "device": {
-                "kind": self.device.kind,
-                "name": self.device.name,
-                "cards": self.device.cards,
-                "free_gib": self.device.memory / GIB,
-                "total_gib": self.device.total / GIB,
-            },
+            "device": {name: getattr(self.device, name) for name in ("kind", "name", "cards")}
+            | {"free_gib": self.device.memory / GIB, "total_gib": self.device.total / GIB},
             "fits": self.fits,
             "has_room": adapted.has_room,
             "settings": {key: shown(value) for key, value in sorted(self.settings.items())},
@@ -296,14 +288,13 @@ def _require_divisible(plan: Plan) -> None:
         ("processbench", score.engine == "vllm" and not score.base_url, "score.vllm", "base", score.vllm),
     )
     for stage, is_served, key, model, settings in servers:
-        if is_served and stage in plan.stages:
-            count, shape = settings.tensor_parallel, plan.shape_of(model)
-            if not shape.divides(count):
-                most = ", ".join(str(other) for other in range(1, 17) if shape.divides(other))
-                raise DataError(
-                    f"{key}.tensor_parallel {count}: vLLM cannot divide the attention heads of {shape.name} over "
-                    f"{count} GPUs; use one of {most}"
-                )
+        count = settings.tensor_parallel
+        if is_served and stage in plan.stages and not (shape := plan.shape_of(model)).divides(count):
+            most = ", ".join(str(other) for other in range(1, 17) if shape.divides(other))
+            raise DataError(
+                f"{key}.tensor_parallel {count}: vLLM cannot divide the attention heads of {shape.name} over "
+                f"{count} GPUs; use one of {most}"
+            )
 
 
 def plans(root: Path) -> dict[str, Plan]:

@@ -30,10 +30,9 @@ def parts(plan: Document) -> Iterator[str | Table]:
 def title(plan: Document) -> str:
     """The profile and the machine."""
     device = plan["device"]
-    what = device["name"] or "GPU" if device["kind"] == "cuda" else "CPU"
     each = " each" if device["cards"] > 1 else ""
-    count = f"{device['cards']} x {what}" if device["kind"] == "cuda" else "the CPU"
-    return f"{plan['profile']} on {count} with {device['free_gib']:.0f} of {device['total_gib']:.0f} GiB free{each}"
+    what = f"{device['cards']} x {device['name'] or 'GPU'}" if device["kind"] == "cuda" else "the CPU"
+    return f"{plan['profile']} on {what} with {device['free_gib']:.0f} of {device['total_gib']:.0f} GiB free{each}"
 
 
 def memory_rows(plan: Document) -> Iterator[tuple[str, ...]]:

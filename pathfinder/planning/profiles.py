@@ -163,20 +163,18 @@ def _merge(base: Any, overlay: Mapping[str, Any], where: str) -> None:
 
 def _merge_named(entries: Any, overlay: Mapping[str, Any], where: str) -> None:
     """Merge ``overlay``, which maps names to changes, into a list of mappings with a ``name``; null removes one."""
-    places = {entry["name"]: place for place, entry in enumerate(entries)}
     for name, changes in overlay.items():
-        if changes is None:
-            if name not in places:
+        place = next((place for place, entry in enumerate(entries) if entry["name"] == name), None)
+        if place is None:
+            if changes is None:
                 raise DataError(f"{where}: {name} cannot be removed, {FOLDER}/{BASE}.yaml has no such entry")
-        elif name in places:
-            entry = entries[places[name]]
-            if unknown := sorted(changes.keys() - entry.keys()):
-                raise DataError(f"{where}, {name}: {unknown[0]} is not a key of such an entry")
-            entry.update(changes)
-        else:
             entries.append({"name": name, **changes})
-    for name in [name for name, changes in overlay.items() if changes is None]:
-        del entries[next(place for place, entry in enumerate(entries) if entry["name"] == name)]
+        elif changes is None:
+            del entries[place]
+        else:
+            if unknown := sorted(changes.keys() - entries[place].keys()):
+                raise DataError(f"{where}, {name}: {unknown[0]} is not a key of such an entry")
+            entries[place].update(changes)
 
 
 def _keep_number(base: Any, key: str) -> None:

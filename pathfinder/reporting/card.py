@@ -7,7 +7,7 @@ equal metric files give equal bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,11 +69,14 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
         "## Training",
         f"{_base(inputs)} It learnt from {trained.train_records:,} labelled steps in "
         f"{trained.optimiser_steps:,} optimiser steps.",
-        markdown_table(("source", "steps", "location", "revision", "licence"), [*_rows(records, inputs)]),
+        _table(("source", "steps", "location", "revision", "licence"), _rows(records, inputs)),
         card.TEXTS["labels"],
         "## Results of this model",
         texts["results"],
-        markdown_table(("data set", "part", "figure", "reading", "percent", "place"), _results(figures, is_toy))
+        _table(
+            ("data set", "part", "figure", "reading", "percent", "place"),
+            ((_dataset(f, is_toy), f.part or "all", f.name, f.rule, f"{f.value:.1f}", f.place) for f in figures),
+        )
         if figures
         else f"{MISSING}: the benchmarks have not run.",
         "## Licences",
@@ -95,16 +98,11 @@ def _base(inputs: Manifest) -> str:
 def _rows(records: Mapping[str, int], inputs: Manifest) -> Iterator[tuple[str, ...]]:
     for name, count in records.items():
         source = inputs.get(name, {})
-        told = (str(source.get(key) or "–") for key in ("location", "revision", "licence"))
-        yield tuple(map(as_markdown_cell, (name, f"{count:,}", *told)))
+        yield name, f"{count:,}", *(str(source.get(key) or "–") for key in ("location", "revision", "licence"))
 
 
-def _results(figures: Sequence[Figure], is_toy: bool) -> list[tuple[str, ...]]:
-    rows = [
-        (_dataset(figure, is_toy), figure.part or "all", figure.name, figure.rule, f"{figure.value:.1f}", figure.place)
-        for figure in figures
-    ]
-    return [tuple(map(as_markdown_cell, row)) for row in rows]
+def _table(headers: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
+    return markdown_table(headers, [tuple(map(as_markdown_cell, row)) for row in rows])
 
 
 def _licences(inputs: Manifest) -> str:

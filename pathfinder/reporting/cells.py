@@ -9,9 +9,9 @@ from pathfinder.core.metrics import Measured
 from pathfinder.core.runs import Run
 from pathfinder.data.metrics import Rate
 from pathfinder.pages.origins import Sourced, joined, origin_of
-from pathfinder.pages.page import Block, Fold, Table
+from pathfinder.pages.page import Block, Figure, Fold, Table
 from pathfinder.reporting.names import BENCHMARKS, NOT_APPLICABLE, Benchmark
-from pathfinder.reporting.origins import MEAN, SUM, made
+from pathfinder.reporting.origins import MEAN, SUM, made, said
 from pathfinder.reporting.results import Cell, Results, Score, View
 
 Form = TypeVar("Form")
@@ -20,6 +20,11 @@ Form = TypeVar("Form")
 def figures(values: Iterable[float | None], form: str = ".1f") -> list[str]:
     """Figures in a format, by default to one decimal place, with their origins; a dash for ``None``."""
     return [NOT_APPLICABLE if value is None else Sourced(f"{value:{form}}", origin_of(value)) for value in values]
+
+
+def chart(svg: str, words: Iterable[str], values: Iterable[object], caption: str, lead: str = "") -> Figure:
+    """A drawing with its content in one sentence after ``lead``, which has the origins of ``values``."""
+    return Figure(svg, said(f"{lead}{'; '.join(words)}.", values), caption)
 
 
 def printed(cell: Cell) -> str:

@@ -141,7 +141,9 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
         "does not have this reading, so the two sides answer different questions."
     )
     table = _claims_table(caption, found, [bench.title for bench in BENCHMARKS])
-    return [table, *map(Text, _about_seeds(evidence.compared))]
+    counts = {count for one in evidence.compared for count in one.seeds}
+    key = "single_seeds" if counts == {1} else "some_single_seeds" if 1 in counts else ""
+    return [table, *([Text(CAPTIONS[key])] if key else [])]
 
 
 def claims_as_published(evidence: Evidence) -> list[Block]:
@@ -159,13 +161,6 @@ def _claims_table(caption: str, found: Findings, titles: Sequence[str]) -> Table
 def cell_of(finding: Finding | None) -> str:
     """A finding as a cell of a table; a dash for ``None``."""
     return finding.cell() if finding else NOT_APPLICABLE
-
-
-def _about_seeds(compared: Sequence[Comparison]) -> list[str]:
-    """A sentence on the intervals of systems with a single seed."""
-    counts = {count for one in compared for count in one.seeds}
-    key = "single_seeds" if counts == {1} else "some_single_seeds" if 1 in counts else ""
-    return [CAPTIONS[key]] if key else []
 
 
 def hypothesis(found: Findings) -> list[str]:
@@ -288,15 +283,13 @@ def _where(evidence: Evidence, by_set: Findings) -> list[str]:
     """The sets on which guided search is clearly ahead, and its largest and smallest lead."""
     parts = []
     for rival, title in _RIVALS.items():
-        found = {name: tests[rival] for name, tests in by_set.items() if rival in tests}
-        if not found:
+        if not (found := {name: tests[rival] for name, tests in by_set.items() if rival in tests}):
             continue
         ahead = [_SETS.get(name, name) for name, test in found.items() if test.verdict is YES]
         where = "every set" if len(ahead) == len(found) else listed(ahead) if ahead else "no set with certainty"
-        ends = (extreme(found, key=lambda name: found[name].value) for extreme in (max, min))
         most, least = (
             f"{found[name].value:+.1f} on {_SETS.get(name, name)} (pass@1 {evidence.by_set[name][0].value:.1f})"
-            for name in ends
+            for name in (extreme(found, key=lambda name: found[name].value) for extreme in (max, min))
         )
         parts.append(f"{title} on {where}, from {most} to {least}")
     used = [test for tests in by_set.values() for test in tests.values()]

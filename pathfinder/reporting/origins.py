@@ -74,10 +74,10 @@ def said(text: str, values: Iterable[object], how: str = "") -> Sourced:
     return Sourced(text, joined(how or (ways.pop() if len(ways) == 1 else "figures"), found))
 
 
-def from_files(how: str, paths: Iterable[str]) -> Sourced:
-    """A carrier of the origin "these whole files"."""
+def from_files(how: str, paths: Iterable[str]) -> Origin | None:
+    """The origin of what was made of whole files; ``None`` without files."""
     found = tuple(paths)
-    return Sourced("", Origin(how, found) if found else None)
+    return Origin(how, found) if found else None
 
 
 def digest_of_source(path: str) -> tuple[str, int]:

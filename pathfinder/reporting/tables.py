@@ -1,4 +1,4 @@
-"""The tables of scores on each benchmark, and the details behind the scores."""
+"""The tables and charts of scores on each benchmark, and the details behind the scores."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathfinder.benchmarks.metrics import ProcessBench
 from pathfinder.core.metrics import Measured
 from pathfinder.core.readings import ASKS, DEFINITION
 from pathfinder.core.runs import Run
-from pathfinder.pages.page import Block, Figure, Fold, Table, Text
-from pathfinder.pages.svg import line_chart
+from pathfinder.pages.page import Block, Fold, Table, Text
+from pathfinder.pages.svg import Bar, interval_chart, line_chart
 from pathfinder.policy.choosing import RULES
 from pathfinder.policy.metrics import Details
 from pathfinder.reporting import cells, names
 from pathfinder.reporting.names import CAPTIONS, PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark, label, name_of
 from pathfinder.reporting.origins import in_percent, said
-from pathfinder.reporting.results import Line, Results
+from pathfinder.reporting.results import Line, Results, Score
 
 _READINGS = {DEFINITION: "by definition", "soundness": "soundness", "quality": "quality", "official": "rule official"}
 PUBLISHED_RULES = {"authors": "its authors' rule", "benchmark": "the benchmark's rule"}
@@ -131,6 +131,48 @@ def each_run(results: Results) -> list[Block]:
     return cells.folded("Every run", CAPTIONS["every_run"], ("run", *TITLES), rows)
 
 
+def bars_of(lines: Sequence[Line]) -> dict[str, list[Bar]]:
+    """The measured systems of each benchmark, by its key."""
+    return {
+        bench.key: [
+            Bar(line.name, cell.value, cell.low, cell.high, line.is_baseline)
+            for line in lines
+            if isinstance(cell := line.cells[place], Score)
+        ]
+        for place, bench in enumerate(names.BENCHMARKS)
+    }
+
+
+def performance(lines: Sequence[Line]) -> list[Block]:
+    """One chart per benchmark: every system with its interval."""
+    charts: list[Block] = []
+    for bench, bars in zip(names.BENCHMARKS, bars_of(lines).values(), strict=True):
+        words = (f"{bar.name} {bar.value:.1f} [{bar.low:.1f}, {bar.high:.1f}]" for bar in bars)
+        values = [figure for bar in bars for figure in (bar.value, bar.low, bar.high)]
+        caption = f"{bench.title[0].upper()}{bench.title[1:]} with 95 % intervals. Baselines are hollow."
+        charts += [cells.chart(interval_chart(bars, "percent"), words, values, caption)] if bars else []
+    return charts
+
+
+def our_scale(results: Results, lines: Sequence[Line]) -> list[Block]:
+    """Our main figures by the number of training records; empty with fewer than two mixes."""
+    points = cells.scale_points(results)
+    if len(points) < 2:
+        return []
+    of_system = {line.name: line.cells for line in lines}
+    series: dict[str, list[tuple[float, float]]] = {}
+    spans: dict[str, list[tuple[float, float, float]]] = {}
+    for place, bench in enumerate(names.BENCHMARKS):
+        for run, records, _, values in points:
+            if (value := values[place]) is not None:
+                series.setdefault(bench.title, []).append((float(records), value))
+            if isinstance(cell := of_system[name_of(run)][place], Score):
+                spans.setdefault(bench.title, []).append((float(records), cell.low, cell.high))
+    words = (f"{name}: " + ", ".join(f"{y:.1f} at {x:,.0f}" for x, y in line) for name, line in series.items())
+    drawing = line_chart(series, "training records", "percent", spans)
+    return [cells.chart(drawing, words, [y for line in series.values() for _, y in line], CAPTIONS["our_scale"])]
+
+
 def stopped_early(results: Results, consequence: str) -> list[Block]:
     """A sentence that names the runs without scores after the first incorrect step, if there are any."""
     if not (names := results.stopped_early):
@@ -200,12 +242,10 @@ def _thresholds(results: Results) -> Fold:
                 at = cells.figures([chosen.threshold], ".3f")
                 rows.append((f"{run}, {title}", *at, *cells.figures([*values, chosen.mean_f1])))
     headers = ("run and choice", "threshold", *paper.PROCESSBENCH.headings)
-    words = said(
-        "; ".join(f"{name}: best {max(y for _, y in line):.1f}" for name, line in series.items()) + ".",
-        [y for line in series.values() for _, y in line],
-    )
-    chart = line_chart(series, "threshold", PROCESSBENCH.title)
-    figure = Figure(chart, words, f"{PROCESSBENCH.title} of each system's first run by threshold.")
+    words = (f"{name}: best {max(y for _, y in line):.1f}" for name, line in series.items())
+    heights = [y for line in series.values() for _, y in line]
+    caption = f"{PROCESSBENCH.title} of each system's first run by threshold."
+    figure = cells.chart(line_chart(series, "threshold", PROCESSBENCH.title), words, heights, caption)
     return Fold("Other thresholds", [figure, Table(CAPTIONS["thresholds"], headers, rows)])
 
 

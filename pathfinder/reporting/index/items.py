@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 
@@ -16,69 +16,53 @@ from pathfinder.benchmarks.readers import PRMBenchItem, read_prmbench
 from pathfinder.policy.choosing import RULES
 from pathfinder.reporting.index.schema import ITEMS
 
-
-class Decision(NamedTuple):
-    """One decision: the columns of ``schema.ITEMS`` from ``part`` to ``reward``."""
-
-    part: str
-    item: str
-    label: Any
-    prediction: Any
-    correct: bool | None
-    reward: float | None
-
-
-Reader = Callable[[Mapping[str, Any]], Decision]
+Row = Mapping[str, Any]
+Decision = tuple[str, str, Any, Any, bool | None, float | None]
+"""The columns of ``schema.ITEMS`` from ``part`` to ``reward``, label and prediction not yet as JSON."""
+Reader = Callable[[Row], Decision]
 
 
 def index_items(predictions: Path, systems: Sequence[str], prmbench: Path) -> pl.DataFrame:
     """The decisions of ``systems`` in the folder ``predictions`` (``schema.ITEMS``); missing files are skipped."""
     items = {item.idx: item for item in read_prmbench(prmbench).items}
-    readers: dict[str, Reader] = {
-        "processbench": _processbench,
-        "prmbench": partial(_prmbench, items),
-        "search": _search,
-        **{f"best_of_n_{rule}": partial(_best_of_n, rule) for rule in RULES},
-    }
-    sources = [(name, system, _file(name, system)) for name in readers for system in (*systems, "random")]
-    sources.append(("sample", "policy", "sample.jsonl"))
-    readers["sample"] = _sample
-    parts = [
-        _table(predictions / file, name, system, readers[name])
-        for name, system, file in sources
-        if (predictions / file).exists()
+    readers: list[tuple[str, str, Reader]] = [
+        ("processbench", "processbench", _processbench),
+        ("prmbench", "prmbench", partial(_prmbench, items)),
+        ("search", "search", _search),
+        *((f"best_of_n_{rule}", "best_of_n", partial(_best_of_n, rule)) for rule in RULES),
     ]
+    named = [*systems, "random"]
+    sources = [
+        (name, own, predictions / f"{folder}/{own}.jsonl", read) for name, folder, read in readers for own in named
+    ]
+    sources.append(("sample", "policy", predictions / "sample.jsonl", _sample))
+    parts = [_table(name, system, path, read) for name, system, path, read in sources if path.exists()]
     return pl.concat([pl.DataFrame(schema=ITEMS), *parts])
 
 
-def _file(benchmark: str, system: str) -> str:
-    return f"{'best_of_n' if benchmark.startswith('best_of_n') else benchmark}/{system}.jsonl"
-
-
-def _table(path: Path, benchmark: str, system: str, read: Reader) -> pl.DataFrame:
-    def rows() -> Iterator[tuple[Any, ...]]:
-        for number, row in read_jsonl(path):
-            part, item, label, prediction, correct, reward = read(row)
-            texts = (json.dumps(label, ensure_ascii=False), json.dumps(prediction, ensure_ascii=False))
-            yield benchmark, system, part, item, *texts, correct, reward, path.as_posix(), number
-
-    return pl.DataFrame(list(rows()), schema=ITEMS, orient="row")
+def _table(benchmark: str, system: str, path: Path, read: Reader) -> pl.DataFrame:
+    rows = []
+    for number, row in read_jsonl(path):
+        part, item, label, prediction, correct, reward = read(row)
+        texts = (json.dumps(label, ensure_ascii=False), json.dumps(prediction, ensure_ascii=False))
+        rows.append((benchmark, system, part, item, *texts, correct, reward, path.as_posix(), number))
+    return pl.DataFrame(rows, schema=ITEMS, orient="row")
 
 
 def _lowest(rewards: Iterator[float | None]) -> float | None:
     return min((reward for reward in rewards if reward is not None), default=None)
 
 
-def _of_steps(row: Mapping[str, Any]) -> float | None:
+def _of_steps(row: Row) -> float | None:
     return _lowest(step.get("reward") for step in row.get("steps") or () if isinstance(step, dict))
 
 
-def _processbench(row: Mapping[str, Any]) -> Decision:
+def _processbench(row: Row) -> Decision:
     label, prediction = row["label"], row["prediction"]
-    return Decision(row["subset"], row["id"], label, prediction, label == prediction, _of_steps(row))
+    return row["subset"], row["id"], label, prediction, label == prediction, _of_steps(row)
 
 
-def _prmbench(items: Mapping[str, PRMBenchItem], row: Mapping[str, Any]) -> Decision:
+def _prmbench(items: Mapping[str, PRMBenchItem], row: Row) -> Decision:
     """Label and prediction are the numbers of the incorrect steps, from 1.
 
     Raises ``DataError`` for a row that the benchmark does not have.
@@ -88,24 +72,24 @@ def _prmbench(items: Mapping[str, PRMBenchItem], row: Mapping[str, Any]) -> Deci
     found = labels_of(item.idx, row, item.classification)
     prediction = None if found is None else [place for place, is_valid in enumerate(found, start=1) if not is_valid]
     label = sorted(set(item.error_steps))
-    return Decision(item.classification, item.idx, label, prediction, label == prediction, _of_steps(row))
+    return item.classification, item.idx, label, prediction, label == prediction, _of_steps(row)
 
 
-def _search(row: Mapping[str, Any]) -> Decision:
+def _search(row: Row) -> Decision:
     """The reward is the lowest of the steps that were chosen; a round without a usable candidate has none."""
     turns = [(turn["candidates_info"], turn["chosen_step_index"]) for turn in row.get("iteration_history") or ()]
     chosen = (candidates[place] for candidates, place in turns if place is not None)
     reward = _lowest(candidate.get("reward") for candidate in chosen)
-    return Decision(row["set"], row["id"], row["gt_answer"], row["pred_answer"], row["correct"], reward)
+    return row["set"], row["id"], row["gt_answer"], row["pred_answer"], row["correct"], reward
 
 
-def _best_of_n(rule: str, row: Mapping[str, Any]) -> Decision:
+def _best_of_n(rule: str, row: Row) -> Decision:
     """The prediction is the number of the chosen solution, from 0."""
     chosen = row["chosen"][rule]
     reward = _lowest(iter(row["rewards"][chosen])) if chosen is not None else None
-    return Decision(row["set"], row["id"], None, chosen, row["right"][rule], reward)
+    return row["set"], row["id"], None, chosen, row["right"][rule], reward
 
 
-def _sample(row: Mapping[str, Any]) -> Decision:
+def _sample(row: Row) -> Decision:
     """The prediction is the majority's answer."""
-    return Decision(row["set"], row["id"], row["gt_answer"], row["majority"], row["majority_right"], None)
+    return row["set"], row["id"], row["gt_answer"], row["majority"], row["majority_right"], None

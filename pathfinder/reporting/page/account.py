@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from pathfinder.benchmarks.metrics import Evaluated
 from pathfinder.core.labels import CORRECTNESS, OPTIMALITY
 from pathfinder.core.prompts import FIRST_LABELS
 from pathfinder.data.metrics import Build, Judged, Overlap, Shared, Truth
 from pathfinder.pages.origins import Origin, Sourced
 from pathfinder.pages.page import Block, Figure, Fold, Table, Text
-from pathfinder.pages.svg import line_chart
+from pathfinder.pages.svg import Points, line_chart
 from pathfinder.policy.metrics import Details
-from pathfinder.reporting.cells import figures, folded, percent
-from pathfinder.reporting.names import CAPTIONS, CONTROL, MISSING, NOT_APPLICABLE, name_of
-from pathfinder.reporting.origins import in_percent, made, said
+from pathfinder.reporting.cells import chart, figures, folded, percent
+from pathfinder.reporting.names import CAPTIONS, CONTROL, MISSING, NOT_APPLICABLE, PRMBENCH, PROCESSBENCH, name_of
+from pathfinder.reporting.origins import MEAN, in_percent, made, said
 from pathfinder.reporting.page.record_flow import source_name
 from pathfinder.reporting.results import Results
-
-Curves = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def validation(folder: str, outcome: Mapping[str, Any] | None) -> list[Block]:
@@ -118,7 +115,7 @@ def training(results: Results) -> list[Block]:
     ]
     label_headers = ("run", "label", "steps", "accuracy", "majority accuracy", "area under ROC")
     return [
-        _losses("Training loss of each system's first run.", series),
+        _curves("Training loss of each system's first run.", series, "loss per label"),
         *_learning(results),
         Table(CAPTIONS["training_runs"], headers, rows),
         *folded("Held-out labels", CAPTIONS["held_out_labels"], label_headers, labels),
@@ -137,26 +134,22 @@ def _learning(results: Results) -> list[Block]:
     if not losses:
         return []
     means = {
-        name: [(step, made("mean", sum(v) / len(v), v)) for step, v in line.items()] for name, line in losses.items()
+        name: [(step, made(MEAN, sum(v) / len(v), v)) for step, v in line.items()] for name, line in losses.items()
     }
-    folded = []
-    for name, lines in accuracies.items():
-        # with spans, the axis starts near the values
-        spans = {label: [(x, y, y) for x, y in line] for label, line in lines.items()}
-        chart = line_chart(lines, "optimiser step", "percent", spans)
-        folded.append(Figure(chart, _ends(lines, 1), f"{name}: accuracy of each label on held-out problems."))
-    return [_losses(CAPTIONS["learning_curves"], means), Fold("Held-out accuracy by optimiser step", folded)]
+    caption = "{}: accuracy of each label on held-out problems."
+    folded = [_curves(caption.format(name), lines, "percent", 1) for name, lines in accuracies.items()]
+    shown = _curves(CAPTIONS["learning_curves"], means, "loss per label")
+    return [shown, Fold("Held-out accuracy by optimiser step", folded)]
 
 
-def _losses(caption: str, series: Curves) -> Figure:
-    return Figure(line_chart(series, "optimiser step", "loss per label"), _ends(series, 3), caption)
-
-
-def _ends(series: Curves, digits: int) -> str:
-    """The first and last value of each curve in words."""
+def _curves(caption: str, series: Mapping[str, Points], y_label: str, digits: int = 3) -> Figure:
+    """A chart by optimiser step; its words are the first and last value of each curve."""
     ends = {name: (line[0][1], line[-1][1]) for name, line in series.items() if line}
-    text = "; ".join(f"{n}: from {first:.{digits}f} to {last:.{digits}f}" for n, (first, last) in ends.items()) + "."
-    return said(text, [value for pair in ends.values() for value in pair])
+    words = (f"{n}: from {first:.{digits}f} to {last:.{digits}f}" for n, (first, last) in ends.items())
+    # with spans, the axis starts near the values
+    spans = {name: [(x, y, y) for x, y in line] for name, line in series.items()} if y_label == "percent" else None
+    drawing = line_chart(series, "optimiser step", y_label, spans)
+    return chart(drawing, words, [value for pair in ends.values() for value in pair], caption)
 
 
 def truth_lines(truth: Truth | None) -> list[str]:
@@ -221,10 +214,9 @@ def _work(results: Results) -> list[tuple[str, str]]:
         f"train@{run}": {"optimiser steps": trained.optimiser_steps, "tokens per epoch": trained.tokens_an_epoch}
         for run, trained in results.train.items()
     }
-    evaluated: dict[str, Mapping[str, Evaluated]]
-    evaluated = {"processbench": results.processbench, "prmbench": results.prmbench}
-    for stage, found in evaluated.items():
-        work |= {f"{stage}@{run}": {"solutions scored": measured.kept} for run, measured in found.items()}
+    for bench in (PROCESSBENCH, PRMBENCH):
+        measured = results.benchmarks[bench].items()
+        work |= {f"{bench.key}@{run}": {"solutions scored": each.kept} for run, each in measured}
     if results.sample:
         work["sample"] = {"solutions sampled": results.sample.details.samples}
     for run, search in results.search.items():

@@ -8,7 +8,8 @@ from typing import Any
 
 from ground.io import digest_of
 from pathfinder.pages.page import Block, Browser, Figure, Fold, Listing, Page, Section, Table, Text, files_of
-from pathfinder.reporting import paper_tables, plots, tables
+from pathfinder.reporting import paper_tables, tables
+from pathfinder.reporting.calibration import reward_quality
 from pathfinder.reporting.claims import answers, claims, claims_as_published, findings
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import CAPTIONS, MISSING, PRMBENCH, PROCESSBENCH, SEARCH, TABLES, TEXTS, Benchmark
@@ -50,7 +51,7 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     paper += paper_tables.paper_tables(results, is_comparable)
     paper += [paper_tables.performance(results, is_comparable), paper_tables.scale(results, is_comparable)]
     measured: dict[str, list[Block]] = {
-        "Results": [tables.headline(results, lines), *plots.performance(lines), *tables.each_run(results)],
+        "Results": [tables.headline(results, lines), *tables.performance(lines), *tables.each_run(results)],
         CAUGHT: [*caught(evidence), *false_alarm_table(evidence)],
         "Worst mistakes": worst_mistakes(evidence.processbench_items, predictions, files),
         CLAIMS: [*claims(evidence, tested), *claims_as_published(evidence), *answers(evidence, tested)],
@@ -58,10 +59,10 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
         "ProcessBench": _on(evidence, PROCESSBENCH),
         "PRMBench": _on(evidence, PRMBENCH),
         "Search": _on(evidence, SEARCH),
-        "Score against data": plots.our_scale(results, lines),
+        "Score against data": tables.our_scale(results, lines),
         "How good the rewards are": [
             *tables.stopped_early(results, "no reward curves on ProcessBench"),
-            *(block for name, found in evidence.rewards.items() for block in plots.reward_quality(name, found)),
+            *(block for name, found in evidence.rewards.items() for block in reward_quality(name, found)),
         ],
         REGISTERED: registered(evidence),
         PAPER: paper,

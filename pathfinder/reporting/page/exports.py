@@ -9,15 +9,15 @@ from typing import Any
 
 from pathfinder.pages.origins import origin_of
 from pathfinder.pages.page import Block, Fold, Page, Table
-from pathfinder.reporting.calibration import FEWEST, bins, roc, thinned
+from pathfinder.reporting.calibration import bins, drawn, roc, thinned
 from pathfinder.reporting.cells import printed, scale_points
 from pathfinder.reporting.claims import adjusted_findings
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import BENCHMARKS, COLUMNS
 from pathfinder.reporting.page.account import curves_of, truth_lines
 from pathfinder.reporting.page.faults import false_alarms
-from pathfinder.reporting.plots import bars_of
 from pathfinder.reporting.results import Line, Score
+from pathfinder.reporting.tables import bars_of
 
 
 def tables_of(evidence: Evidence, page: Page, profile: str, digests: Mapping[str, tuple[str, int]]) -> dict[str, Any]:
@@ -118,8 +118,7 @@ def plots_of(evidence: Evidence) -> Mapping[str, list[dict[str, Any]]]:
         found[f"calibration_{benchmark.lower()}"] = [
             {"system": name, "reward": part.reward, "sound": part.correct, "steps": part.count}
             for name, rewards in systems.items()
-            for part in bins(rewards)
-            if part.count >= FEWEST
+            for part in drawn(bins(rewards))
         ]
     found["data"] = [
         {"system": bench.title, "records": records, "score": value}

@@ -19,6 +19,7 @@ from pathfinder.core.metrics import Measured
 from pathfinder.core.steps import StepScore
 from pathfinder.pages.origins import Sourced
 from pathfinder.pages.page import Block, Table, Text
+from pathfinder.reporting.calibration import paired
 from pathfinder.reporting.evidence import Evidence, Truth
 from pathfinder.reporting.names import CAPTIONS, NOT_APPLICABLE, PROCESSBENCH, TEXTS
 from pathfinder.reporting.origins import from_files
@@ -61,9 +62,8 @@ def caught(evidence: Evidence) -> list[Block]:
         objections[fault] += step["reward"] < 0.5
     if not counts:
         return []
-    source = from_files(
-        "count", [*evidence.files(f"processbench/{run}.jsonl"), *evidence.files(f"prmbench/{run}.jsonl")]
-    )
+    files = [file for bench in ("processbench", "prmbench") for file in evidence.files(f"{bench}/{run}.jsonl")]
+    source = from_files("count", files)
     rows: list[tuple[str, ...]] = []
     shades: dict[tuple[int, int], int] = {}
     for kind, faults in {**truth.kinds, "": (SOUND,)}.items():
@@ -74,10 +74,10 @@ def caught(evidence: Evidence) -> list[Block]:
             shades |= {(len(rows), place): min(5, -int(-share // 20)) for place, share in enumerate(shares, start=2)}
             texts = [f"{total:,}", *(f"{share:.1f}" for share in (*shares, 100 * objections[fault] / total))]
             name = f"{fault} ({kind}): {TEXTS['faults'][fault]}" if fault in TEXTS["faults"] else fault
-            rows.append((name, *(Sourced(text, source.origin) for text in texts)))
+            rows.append((name, *(Sourced(text, source) for text in texts)))
     headers = ("true fault", "steps", *FLAGS.values(), "reward below one half")
     table = Table(CAPTIONS["caught"].format(system=system), headers, rows, shades=shades, measured=frozenset())
-    return [Text(Sourced(_summary(counts, truth), source.origin)), table]
+    return [Text(Sourced(_summary(counts, truth), source)), table]
 
 
 @lru_cache(maxsize=1)
@@ -87,17 +87,18 @@ def false_alarms(evidence: Evidence) -> dict[str, dict[str, Alarms]]:
     A system is named as its files are.
     """
     found: dict[str, dict[str, Alarms]] = {}
-    items = {item.key: item for item in evidence.processbench_items} if evidence.truth else {}
+    if (truth := evidence.truth) is None:
+        return found
     published = evidence.results.published[PROCESSBENCH]
     for system in (*(run.name for run in evidence.results.runs), *published):
         counts, own_rule = Counter[tuple[str, str, bool]](), _own_rule(published.get(system))
-        for row in evidence.rows(f"processbench/{system}.jsonl") if items else ():
-            if item := items.get((row["subset"], row["id"])):
-                for kind, flags in _correct_steps(evidence.truth, item, _flags(row, item, own_rule)):
-                    counts.update((reading, kind, flag) for reading, flag in flags.items())
+        for item, row in paired(evidence.processbench_items, evidence.rows(f"processbench/{system}.jsonl")):
+            for kind, flags in _correct_steps(truth, item, _flags(row, item, own_rule)):
+                counts.update((reading, kind, flag) for reading, flag in flags.items())
         for reading in dict.fromkeys(reading for reading, *_ in sorted(counts, reverse=True)):
-            pairs = [(counts[reading, k, True], counts[reading, k, False]) for k in (NOT_OPTIMAL, SOUND)]
-            (idle, passed), (clean, rest) = pairs
+            idle, passed, clean, rest = (
+                counts[reading, k, flag] for k in (NOT_OPTIMAL, SOUND) for flag in (True, False)
+            )
             found.setdefault(system, {})[reading] = Alarms(idle, idle + passed, clean, clean + rest)
     return found
 
@@ -106,7 +107,7 @@ def false_alarm_table(evidence: Evidence) -> list[Block]:
     """A table of ``false_alarms``; empty without any."""
     rows: list[tuple[str, ...]] = []
     for system, readings in false_alarms(evidence).items():
-        source = from_files("count", evidence.files(f"processbench/{system}.jsonl")).origin
+        source = from_files("count", evidence.files(f"processbench/{system}.jsonl"))
         name = evidence.results.titles(system)[0]
         for reading, found in readings.items():
             share = NOT_APPLICABLE if found.share is None else f"{found.share:.1f}"
@@ -141,30 +142,26 @@ def _flags(
 
 
 def _correct_steps(
-    truth: Truth | None, item: ProcessBenchItem, flags: Iterable[dict[str, bool]]
+    truth: Truth, item: ProcessBenchItem, flags: Iterable[dict[str, bool]]
 ) -> Iterator[tuple[str, dict[str, bool]]]:
     """The kind and the flags of each correct step up to the first error."""
-    known = (truth.faults(item.problem, item.steps) if truth else None) or ()
+    known = truth.faults(item.problem, item.steps) or ()
     for place, (faults, found) in enumerate(zip(known, flags, strict=False)):
         if place == item.label or faults is None:
             return
-        if truth and {*faults} <= {*truth.kinds[NOT_OPTIMAL]}:
+        if {*faults} <= {*truth.kinds[NOT_OPTIMAL]}:
             yield NOT_OPTIMAL if faults else SOUND, found
 
 
 def _steps(evidence: Evidence, truth: Truth, run: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each true fault (``SOUND`` for a step without one) with the step's scores, on both benchmarks."""
-    by_key: dict[Any, Any] = {item.key: item for item in evidence.processbench_items}
-    by_key |= {item.idx: item for item in evidence.prmbench_items}
-    for bench in ("processbench", "prmbench"):
-        for row in evidence.rows(f"{bench}/{run}.jsonl"):
-            item = by_key.get((row["subset"], row["id"]) if bench == "processbench" else row["idx"])
-            if item is None:
-                continue
-            known = truth.faults(item.problem, item.steps) or ()
-            for faults, step in zip(known, row.get("steps", ()), strict=False):
-                if faults is not None and step.get("math") is not None and step.get("consistency") is not None:
-                    yield from ((fault, step) for fault in faults or (SOUND,))
+    items = (*evidence.processbench_items, *evidence.prmbench_items)
+    rows = (row for bench in ("processbench", "prmbench") for row in evidence.rows(f"{bench}/{run}.jsonl"))
+    for item, row in paired(items, rows):
+        known = truth.faults(item.problem, item.steps) or ()
+        for faults, step in zip(known, row.get("steps", ()), strict=False):
+            if faults is not None and step.get("math") is not None and step.get("consistency") is not None:
+                yield from ((fault, step) for fault in faults or (SOUND,))
 
 
 def _summary(counts: Counter[tuple[str, str]], truth: Truth) -> str:

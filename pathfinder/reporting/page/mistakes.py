@@ -11,6 +11,7 @@ from pathfinder.core.steps import StepScore
 from pathfinder.pages.origins import Origin
 from pathfinder.pages.page import Block, Browser, Fold, Text
 from pathfinder.pages.picture import picture_of
+from pathfinder.reporting.calibration import paired
 from pathfinder.reporting.names import CAPTIONS, MISSING
 from pathfinder.reporting.origins import from_files
 from pathfinder.reporting.page.opening import typed
@@ -36,15 +37,14 @@ def worst_mistakes(
     """
     if not any(systems.values()):
         return [Text(f"{MISSING}: run the processbench stage.")]
-    known = {item.key: item for item in items}
     entries: list[Fold] = []
     for number, (system, rows) in enumerate(systems.items()):
         scored = [row for row in rows if row["prediction"] is not None]  # a solution can be too long for the model
-        pairs = [(item, row) for row in scored if (item := known.get((row["subset"], row["id"]))) is not None]
+        pairs = [*paired(items, scored)]
         for kind, applies in _KINDS.items():
             found = [(item, row) for item, row in pairs if applies(item.label, row["prediction"])]
             found.sort(key=lambda pair: (_order(*pair), pair[0].key))
-            origin = from_files("one item", files.get(system, ())).origin
+            origin = from_files("one item", files.get(system, ()))
             cards = [_entry(kind, system, item, row, origin) for item, row in found[:_EACH]]
             entries += [replace(card, is_open=number == place == 0) for place, card in enumerate(cards)]
     if not entries:

@@ -85,7 +85,7 @@ def _picture(evidence: Evidence) -> list[Block]:
     _, item, steps = best
     where = "A toy problem" if evidence.is_toy else "A problem"
     lead = f"{where} in the form of ProcessBench, scored by {system}. {LEGEND}"
-    origin = from_files("one item", evidence.files(file)).origin
+    origin = from_files("one item", evidence.files(file))
     return [picture_of(item.problem, steps, origin=origin), Text(lead)]
 
 

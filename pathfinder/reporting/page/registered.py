@@ -55,7 +55,7 @@ def registered(evidence: Evidence) -> list[Block]:
     for name, (file, test) in _PREDICTIONS.items():
         scores = scores_of(evidence.rows(file))
         if any(scores.values()) and (found := test(evidence, scores)):
-            origin = from_files("figures", evidence.files(file)).origin
+            origin = from_files("figures", evidence.files(file))
             says = TEXTS["registered"][name].format(**bounds)
             rows.append((says, Sourced(found[0], origin), Sourced("holds" if found[1] else "fails", origin)))
     return [Table(CAPTIONS["registered"], ("prediction", "found", "verdict"), rows)] if rows else []
