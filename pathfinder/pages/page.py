@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -51,17 +52,15 @@ class Text:
 class Table:
     """A table whose first column names its rows; ``emphasis`` holds the indices of rows printed in bold.
 
-    Cells are texts; those that are ``Sourced`` know their files. ``links`` maps row names to addresses.
-    ``is_anchored`` gives each row its own address (``anchor_of`` its name). ``shades`` colours cells, by row and
-    column, from 0 (not at all) to 5. ``measured`` holds the rows with figures that were measured here on
-    the benchmarks; ``None`` means all rows.
+    Cells are texts; those that are ``Sourced`` know their files. ``is_anchored`` gives each row its own address
+    (``anchor_of`` its name). ``shades`` colours cells, by row and column, from 0 (not at all) to 5. ``measured`` holds
+    the rows with figures that were measured here on the benchmarks; ``None`` means all rows.
     """
 
     caption: str
     headers: Sequence[str]
     rows: Sequence[Sequence[str]]
     emphasis: frozenset[int] = frozenset()
-    links: Mapping[str, str] = field(default_factory=dict)
     is_anchored: bool = False
     shades: Mapping[tuple[int, int], int] = field(default_factory=dict)
     measured: frozenset[int] | None = None
@@ -218,11 +217,9 @@ def _breakable(heading: str) -> str:
 def _side_by_side(blocks: Sequence[Block]) -> list[list[Block]]:
     """The blocks in order: consecutive figures as one group, every other block as a group of its own."""
     groups: list[list[Block]] = []
-    for block in blocks:
-        if isinstance(block, Figure) and groups and isinstance(groups[-1][0], Figure):
-            groups[-1].append(block)
-        else:
-            groups.append([block])
+    for are_figures, run in groupby(blocks, lambda block: isinstance(block, Figure)):
+        found = [*run]
+        groups += [found] if are_figures else [[block] for block in found]
     return groups
 
 

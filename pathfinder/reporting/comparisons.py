@@ -8,7 +8,7 @@ seeds are paired. If only some systems have several, the others are assumed to v
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,28 +44,19 @@ class Comparison:
         return " against ".join(dict.fromkeys(filter(None, self.readings)))
 
     def __str__(self) -> str:
-        found = self.difference
+        found, pair, where = self.difference, f"{self.left} and {self.right}", f"on {self.benchmark}"
         by = f"by {self.reading}; " if self.reading else ""
-        basis = f"({by}{self.n} problems; {_seeds(self.seeds)})."
+        seeds = " and ".join(f"{count} seed{'s' * (count > 1)}" for count in dict.fromkeys(self.seeds))
+        basis = f"({by}{self.n} problems; {seeds})."
         if found is None:
-            return (
-                f"{self.left} and {self.right} are not comparable on {self.benchmark}: they answer different questions "
-                f"{basis}"
-            )
+            return f"{pair} are not comparable {where}: they answer different questions {basis}"
         if not found.is_clear:
-            return (
-                f"{self.left} and {self.right} do not differ clearly on {self.benchmark}: the difference is "
-                f"{found.value:+z.1f} [{found.low:z.1f}, {found.high:z.1f}] {basis}"
-            )
+            gap = f"{found.value:+z.1f} [{found.low:z.1f}, {found.high:z.1f}]"
+            return f"{pair} do not differ clearly {where}: the difference is {gap} {basis}"
         verb = "beats" if found.value > 0 else "trails"
         low, high = sorted((abs(found.low), abs(found.high)))
-        by = f"{abs(found.value):.1f} points [{low:.1f}, {high:.1f}]"
-        return f"{self.left} {verb} {self.right} by {by} on {self.benchmark} {basis}"
-
-
-def _seeds(counts: Iterable[int]) -> str:
-    """``3 seeds``, or ``3 seeds and 1 seed`` in the order of the systems if their numbers differ."""
-    return " and ".join(f"{count} seed{'s' * (count > 1)}" for count in dict.fromkeys(counts))
+        gap = f"{abs(found.value):.1f} points [{low:.1f}, {high:.1f}]"
+        return f"{self.left} {verb} {self.right} by {gap} {where} {basis}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +131,7 @@ class System:
         return Score(made(how, found.value, [own]), low, high)
 
 
-def gather(
-    runs: Mapping[int, Measured],
-    report: Report,
-    is_trained: bool = True,
-    reading: str = "",
-) -> System | None:
+def gather(runs: Mapping[int, Measured], report: Report, is_trained: bool = True, reading: str = "") -> System | None:
     """Combine a system's runs by seed; runs without problems or on other problems than the first are left out."""
     found = [(seed, run) for seed, run in sorted(runs.items()) if run.keys]
     if not found:
@@ -187,11 +173,7 @@ def compare(
         difference = estimate(parts, report.confidence, between and between.of(*counts))
         sides = [from_files(_DIFFERENCE, first.files + second.files)]
         ends = [*sides, between and between.variance]
-        known = replace(
-            difference,
-            value=made(_DIFFERENCE, difference.value, sides),
-            low=made(_DIFFERENCE, max(-100.0, difference.low), ends),
-            high=made(_DIFFERENCE, min(100.0, difference.high), ends),
-        )
+        low, high = (made(_DIFFERENCE, end, ends) for end in (max(-100.0, difference.low), min(100.0, difference.high)))
+        known = Estimate(made(_DIFFERENCE, difference.value, sides), low, high, difference.p)
         found.append(Comparison(left, right, benchmark, known, first.problems, counts, readings))
     return found

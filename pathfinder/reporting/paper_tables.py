@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pathfinder.benchmarks import paper
 from pathfinder.core.metrics import Measured
@@ -20,7 +21,7 @@ from pathfinder.reporting.names import (
     label,
     name_of,
 )
-from pathfinder.reporting.origins import made, said, sizes_of_paper
+from pathfinder.reporting.origins import made, sizes_of_paper
 from pathfinder.reporting.results import Results, as_published, repaired
 from pathfinder.reporting.tables import PUBLISHED_RULES, TITLES, known, scores_in
 
@@ -56,21 +57,20 @@ def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable
     found: list[tuple[str, str, list[float | None], list[str]]] = []
     published = results.read(benchmark, as_published)
     for members in cells.measured(results, benchmark):
-        name, titles = f"ours: {label(members)}", [paper.ours(members[0].variant, members[0].mix)]
+        run, name = members[0], f"ours: {label(members)}"
+        metrics = results.benchmarks[benchmark][run.name]
         if values := known(cells.scores_of(members, published, table.columns)):
-            reading = _reading(benchmark, reading_as_published(members[0].variant))
-            words = _words(benchmark, results.benchmarks[benchmark][members[0].name])
-            found.append((f"{name}, {words}", reading, values, titles))
+            reading = _reading(benchmark, reading_as_published(run.variant))
+            found.append((f"{name}, {_words(benchmark, metrics)}", reading, values, [paper.ours(run.variant, run.mix)]))
         if values := known(cells.scores_of(members, results.read(benchmark, repaired), table.columns)):
-            reading = _reading(benchmark, results.benchmarks[benchmark][members[0].name].reading)
-            found.append((f"{name}, {REPAIRED}", reading, values, []))
+            found.append((f"{name}, {REPAIRED}", _reading(benchmark, metrics.reading), values, []))
     for name, metrics in results.published[benchmark].items():
         titles = results.titles(name)
         for words, view, compared in _views(benchmark, metrics):
             title = ", ".join(filter(None, (f"measured: {titles[0]}", words)))
             found.append((title, view.reading or NOT_APPLICABLE, scores_in(view, table.columns), titles * compared))
     ours = [
-        ((name, by), values, next((theirs[row.name] for row in map(table.row, titles * is_comparable) if row), None))
+        ((name, by), values, next((theirs[title] for title in titles * is_comparable if title in theirs), None))
         for name, by, values, titles in found
     ]
     printed = [
@@ -136,11 +136,8 @@ def _with_ours(
         rows.append((*first_cells, *cells.figures(values)))
         if theirs is not None:
             pairs = zip(values, theirs, strict=True)
-            gaps = [
-                None if value is None else made("difference", value - printed, [value, printed])
-                for value, printed in pairs
-            ]
-            padding = [names.NOT_APPLICABLE] * (len(first_cells) - 1)
+            gaps = [None if one is None else made("difference", one - other, [one, other]) for one, other in pairs]
+            padding = [NOT_APPLICABLE] * (len(first_cells) - 1)
             rows.append(("difference", *padding, *cells.figures(gaps, "+.1f")))
     return Table(caption, headers, rows, frozenset(measured), measured=frozenset(measured))
 
@@ -158,9 +155,8 @@ def performance(results: Results, is_comparable: bool) -> Figure:
             if (value := cells.mean(each.headline for each in cells.seeds(members, published))) is not None:
                 rows.setdefault(f"ours: {name_of(members[0])}", {})[bench.title] = value
     words = (f"{name}: " + ", ".join(f"{b} {value:.1f}" for b, value in row.items()) for name, row in rows.items())
-    caption = _caption("Performance comparison", is_comparable)
     figures = [value for row in rows.values() for value in row.values()]
-    return Figure(dot_chart(rows, "percent"), said(f"{'; '.join(words)}.", figures), caption, is_comparable)
+    return _figure(dot_chart(rows, "percent"), words, figures, "Performance comparison", is_comparable)
 
 
 def scale(results: Results, is_comparable: bool) -> Figure:
@@ -174,15 +170,15 @@ def scale(results: Results, is_comparable: bool) -> Figure:
     if ours := [(float(n), values[1], name_of(run)) for run, n, _, values in points if values[1]]:
         series["ours"] = ours
     words = (f"{name} {x:,.0f} samples {y:.1f}" for line in series.values() for x, y, name in line)
-    caption = _caption("PRMScore by number of training samples", is_comparable)
     figures = [y for line in series.values() for _, y, _ in line]
-    chart = scatter_chart(series, "training samples", "PRMScore")
-    return Figure(chart, said(f"{'; '.join(words)}.", figures), caption, is_comparable)
+    drawing = scatter_chart(series, "training samples", "PRMScore")
+    return _figure(drawing, words, figures, "PRMScore by number of training samples", is_comparable)
 
 
-def _caption(title: str, is_comparable: bool) -> str:
+def _figure(svg: str, words: Iterable[str], figures: Sequence[float], title: str, is_comparable: bool) -> Figure:
     ours = ", with our systems as published" if is_comparable else ""
-    return f"{title} (the paper's figure, drawn from its tables{ours})."
+    caption = f"{title} (the paper's figure, drawn from its tables{ours})."
+    return replace(cells.chart(svg, words, figures, caption), is_measured=is_comparable)
 
 
 def _size(text: str) -> float | None:

@@ -209,10 +209,8 @@ def lines(
             cells.append(replace(cell, reading=by) if isinstance(cell, Score) else cell)
         cells += [found.get(names.spoken(run), names.MISSING) for found in by_rule.values()]
         ours.append(Line(names.name_of(run), names.label(members), tuple(cells), is_baseline=False))
-    rows: list[tuple[str, list[Cell]]] = []
-    for name in dict.fromkeys(name for found in results.published.values() for name in found):
-        scores = [_score(found.get(name)) for found in results.published.values()]
-        rows.append((results.titles(name)[0], scores))
+    published = dict.fromkeys(name for found in results.published.values() for name in found)
+    rows = [(results.titles(n)[0], [_score(found.get(n)) for found in results.published.values()]) for n in published]
     for name in ("chance", "majority"):
         pair = [_score(results.baselines(b).get(name)) for b in (PROCESSBENCH, PRMBENCH)]
         rows.append((name, [*pair, names.NOT_APPLICABLE]))

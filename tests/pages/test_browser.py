@@ -87,7 +87,6 @@ ON_A_PHONE = {
         "T.",
         ("stage", "seconds", "peak memory, MiB", "started (UTC)", "machine"),
         [(STAGE, "123.4", "1,321", "2026-11-23 04:47:11", "Intel(R) Xeon(R) Processor @ 2.60GHz")],
-        links={STAGE: "#x"},
     ),
     "judge": Table(
         "T.",

@@ -22,7 +22,6 @@ ORDER = (
     "evidence",
     "tables",
     "paper_tables",
-    "plots",
     "claims",
     "page.opening",
     "page.faults",

@@ -10,7 +10,7 @@ from typing import Any
 from pathfinder.pages.origins import origin_of
 from pathfinder.pages.page import Block, Fold, Page, Table
 from pathfinder.reporting.calibration import bins, drawn, roc, thinned
-from pathfinder.reporting.cells import printed, scale_points
+from pathfinder.reporting.cells import printed, scale_points, seeds
 from pathfinder.reporting.claims import adjusted_findings
 from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.names import BENCHMARKS, COLUMNS
@@ -65,20 +65,17 @@ def summary_of(evidence: Evidence) -> dict[str, Any]:
     Scores and shares are in percent. Figures of stages that the profile does not run are left out.
     """
     results = evidence.results
-    found: dict[str, Any] = {"records": {}, "judge": {}, "training": {}, "benchmarks": {}, "search_without_prm": {}}
     stages = {"prepared": results.prepare, "agreeing": results.filtered, "for_training": results.build}
+    found: dict[str, dict[str, Any]] = {"training": {}}
     found["records"] = {name: stage.kept for name, stage in stages.items() if stage}
     if results.truth:
-        judged = results.truth.all
-        rates = {"error_precision": judged.error_precision, "error_recall": judged.error_recall}
-        rates["labels_right_kept"] = judged.labels_right_kept
-        found["judge"] = {name: rate.value for name, rate in rates.items()}
+        rates = ("error_precision", "error_recall", "labels_right_kept")
+        found["judge"] = {name: getattr(results.truth.all, name).value for name in rates}
     if results.systems:
-        trained = [results.train[run.name] for run in results.systems[0] if run.name in results.train]
-        held_out = [labels.accuracy for run in trained if (labels := run.test_labels.get("correctness"))]
+        trained = seeds(results.systems[0], results.train)
         if trained:
             found["training"]["final_loss"] = fmean(run.final_loss for run in trained)
-        if held_out:
+        if held_out := [labels.accuracy for run in trained if (labels := run.test_labels.get("correctness"))]:
             found["training"]["held_out_accuracy"] = 100 * fmean(held_out)
         cells = zip(BENCHMARKS, evidence.lines[0].cells, strict=False)  # our systems are the first lines
         alarms = false_alarms(evidence).get(results.systems[0][0].name, {})

@@ -13,7 +13,7 @@ from typing import Any
 
 from pathfinder.benchmarks.metrics import ProcessBench
 from pathfinder.benchmarks.processbench import NO_ERROR
-from pathfinder.benchmarks.readers import ProcessBenchItem
+from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem
 from pathfinder.core.labels import PREDICTED
 from pathfinder.core.metrics import Measured
 from pathfinder.core.steps import StepScore
@@ -155,7 +155,7 @@ def _correct_steps(
 
 def _steps(evidence: Evidence, truth: Truth, run: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Each true fault (``SOUND`` for a step without one) with the step's scores, on both benchmarks."""
-    items = (*evidence.processbench_items, *evidence.prmbench_items)
+    items: list[ProcessBenchItem | PRMBenchItem] = [*evidence.processbench_items, *evidence.prmbench_items]
     rows = (row for bench in ("processbench", "prmbench") for row in evidence.rows(f"{bench}/{run}.jsonl"))
     for item, row in paired(items, rows):
         known = truth.faults(item.problem, item.steps) or ()

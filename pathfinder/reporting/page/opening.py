@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pathfinder.benchmarks.readers import ProcessBenchItem
 from pathfinder.core.steps import ScoredStep, StepScore, typed_step
 from pathfinder.pages.page import Block, Chips, Text
 from pathfinder.pages.picture import LEGEND, picture_of
@@ -68,7 +67,7 @@ def _picture(evidence: Evidence) -> list[Block]:
     system, run = next(iter(evidence.first_runs.items()))
     file = f"processbench/{run}.jsonl"
     rows = {(row["subset"], row["id"]): row for row in evidence.rows(file)}
-    best: tuple[tuple[int, bool, int], ProcessBenchItem, list[ScoredStep]] | None = None
+    found = []
     for item in evidence.processbench_items:
         row = rows.get(item.key)
         if row is None or item.label < 0 or row["prediction"] != item.label or len(item.steps) > _MOST_STEPS:
@@ -77,12 +76,10 @@ def _picture(evidence: Evidence) -> list[Block]:
         if ScoredSolution(item.problem, tuple(steps)).first_error != item.label:
             continue  # the prediction reads soundness, and the picture also marks steps that are not useful
         kinds = len({kind for step in steps for kind in step.errors})
-        value = kinds, any(step.correct for step in steps), len(steps)
-        if best is None or value > best[0]:
-            best = value, item, steps
-    if best is None:
+        found.append(((kinds, any(step.correct for step in steps), len(steps)), item, steps))
+    if not found:
         return []
-    _, item, steps = best
+    _, item, steps = max(found, key=lambda one: one[0])  # the first of equals
     where = "A toy problem" if evidence.is_toy else "A problem"
     lead = f"{where} in the form of ProcessBench, scored by {system}. {LEGEND}"
     origin = from_files("one item", evidence.files(file))
