@@ -59,6 +59,12 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
     records = {FOLDERS.get(name, name): int(count) for name, count in trained.sources.items() if count}
     inputs = {name: manifest[name] for name in (*records, _BASE, _JUDGE) if name in manifest}
     figures = _figures_of(results, run.name)
+    columns = ("location", "revision", "licence")
+    sources = (
+        (name, f"{count:,}", *(str(inputs.get(name, {}).get(column) or "–") for column in columns))
+        for name, count in records.items()
+    )
+    licences = "; ".join(f"{name}: {source['licence']}" for name, source in inputs.items())
     parts = [
         card.title(run),
         f"{card.TEXTS['what']} This model is the variant “{name_of(run)}”, seed {run.seed}, data mix {run.mix}.",
@@ -69,7 +75,7 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
         "## Training",
         f"{_base(inputs)} It learnt from {trained.train_records:,} labelled steps in "
         f"{trained.optimiser_steps:,} optimiser steps.",
-        _table(("source", "steps", "location", "revision", "licence"), _rows(records, inputs)),
+        _table(("source", "steps", *columns), sources),
         card.TEXTS["labels"],
         "## Results of this model",
         texts["results"],
@@ -80,7 +86,7 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
         if figures
         else f"{MISSING}: the benchmarks have not run.",
         "## Licences",
-        _licences(inputs),
+        f"{as_markdown_text(licences or 'unknown')}. {card.TEXTS['duty']}",
         "## Limits",
         card.TEXTS["limits"],
     ]
@@ -95,19 +101,8 @@ def _base(inputs: Manifest) -> str:
     return as_markdown_text(f"The base model is {base['location']}{revision} (licence {base['licence']}).")
 
 
-def _rows(records: Mapping[str, int], inputs: Manifest) -> Iterator[tuple[str, ...]]:
-    for name, count in records.items():
-        source = inputs.get(name, {})
-        yield name, f"{count:,}", *(str(source.get(key) or "–") for key in ("location", "revision", "licence"))
-
-
 def _table(headers: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     return markdown_table(headers, [tuple(map(as_markdown_cell, row)) for row in rows])
-
-
-def _licences(inputs: Manifest) -> str:
-    told = "; ".join(f"{name}: {source['licence']}" for name, source in inputs.items())
-    return f"{as_markdown_text(told or 'unknown')}. {card.TEXTS['duty']}"
 
 
 def _dataset(figure: Figure, is_toy: bool) -> str:
@@ -135,10 +130,8 @@ def _index(figures: Sequence[Figure], manifest: Manifest, is_toy: bool) -> list[
     entries: dict[tuple[str, str], dict[str, Any]] = {}
     for figure in figures:
         key = figure.benchmark.key
-        entry = entries.setdefault(
-            (key, figure.part),
-            {"task": dict(_TASK), "dataset": _described(figure, manifest.get(key, {}), is_toy), "metrics": []},
-        )
+        dataset = _described(figure, manifest.get(key, {}), is_toy)
+        entry = entries.setdefault((key, figure.part), {"task": dict(_TASK), "dataset": dataset, "metrics": []})
         file, _, pointer = figure.place.partition("#")
         name = f"{figure.name} in percent ({figure.rule})"
         place = {"file": file, "pointer": pointer}
