@@ -6,4 +6,4 @@ HOOKS = {
     "report_killed": "flows.team.notices.killed:report_killed",
     "state": "flows.team.view:state",
 }
-"""What a team adds to every run (flows/__init__.py); each function is imported when it is needed."""
+"""What a team adds to every run (flows/local/__init__.py); each function is imported when it is needed."""
