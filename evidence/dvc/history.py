@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, Field
 
-from evidence.dvc.pipeline import PIPELINES, Stage, value_at
+from evidence.dvc.pipeline import PIPELINES, Stage, params_of
 from evidence.dvc.stores import listing_of, object_stores
 from evidence.settings import SETTINGS, Count, Form, Md5, validated
 from ground.hashing import digest_listing, digest_path
@@ -214,12 +214,10 @@ def _origins(root: Path, shipped: Locked, stages: dict[str, Locked]) -> dict[str
 def next_run(root: Path, stage: Stage) -> Locked:
     """A stage of dvc.yaml as the lock would state it after a run with the inputs in ``root``, with "" as md5 of outs.
 
-    Raises ``FileNotFoundError`` if an input does not exist, and ``DataError`` if its parameters cannot be read.
+    Raises ``FileNotFoundError`` if an input does not exist, and ``DataError`` as ``params_of`` does.
     """
-    content = read_yaml(root / stage.params_file) if stage.params else {}
-    params = {key: value_at(content, key) for key in stage.params}
     deps = {path: digest_path(root / path).md5 for path in stage.deps}
-    return Locked(stage.name, stage.cmd, deps, dict.fromkeys(stage.all_outs, ""), params)
+    return Locked(stage.name, stage.cmd, deps, dict.fromkeys(stage.all_outs, ""), params_of(root, stage))
 
 
 def producers(stages: dict[str, Locked], path: str) -> list[Locked]:

@@ -83,6 +83,17 @@ def value_at(content: Any, key: str, default: Any = None) -> Any:
     return content
 
 
+def params_of(root: Path, stage: Stage) -> dict[str, Any]:
+    """The values of a stage's parameters in ``root``; raises ``DataError`` if they cannot be read or one is absent."""
+    content = read_yaml(root / stage.params_file) if stage.params else {}
+    missing = object()
+    values = {key: value_at(content, key, missing) for key in stage.params}
+    if absent := [key for key, value in values.items() if value is missing]:
+        remedy = SETTINGS.remedies.params if stage.file == str(MAIN) else "restore it with git"
+        raise DataError(f"{stage.params_file}: no key {absent[0]}, which {stage.file} lists; {remedy}")
+    return values
+
+
 def leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """The values of nested mappings with their dotted keys; a list is one value."""
     if isinstance(value, Mapping):

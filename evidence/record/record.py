@@ -23,7 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evidence.dvc.pipeline import MAIN, Stage, read_pipelines, value_at
+from evidence.dvc.pipeline import MAIN, Stage, params_of, read_pipelines
 from evidence.record.environment import (
     describe_actor,
     describe_commit,
@@ -39,11 +39,10 @@ from evidence.record.processes import REPORT_AS, REPORTS, add_reports, report_as
 from evidence.record.schema import SCHEMA
 from evidence.record.signing import sign
 from evidence.record.statement import HEAD, PAYLOAD_TYPE, statement_of
-from evidence.settings import PREFIX, SETTINGS, STATE
+from evidence.settings import PREFIX, STATE
 from ground.hashing import digest_path
 from ground.io import DataError, TransientError, sha256_file, sha256_of, text_digest
 from ground.recording import NOTES, REPORTER, note
-from ground.settings import read_yaml
 
 RECORDING = f"{PREFIX}RECORDING"
 """Set while a stage is recorded, so that the processes it starts do not record it again."""
@@ -135,7 +134,7 @@ def _before(stage: Stage) -> dict[str, Any]:
         "stage": stage.name,
         "cmd": stage.cmd,
         "inputs": _digests(stage, [path for path in stage.deps if not is_code(path)]),
-        "params": _params(stage),
+        "params": params_of(Path(), stage),
         "code": _digests(stage, code),
         "git": describe_commit([*(code or stage.deps), LOCKS, stage.file, stage.params_file]),
         "tree": describe_tree(),
@@ -151,17 +150,6 @@ def _digests(stage: Stage, paths: Iterable[str]) -> dict[str, Any]:
             f"stage {stage.name}: {error.filename} does not exist although dvc.yaml names it; `dvc repro {stage.name}` "
             "makes the inputs of the stage, and the stage must write every out that it declares"
         ) from error
-
-
-def _params(stage: Stage) -> dict[str, Any]:
-    """The values of the dotted keys that dvc.yaml lists for the stage."""
-    content = read_yaml(Path(stage.params_file)) if stage.params else {}
-    missing = object()
-    values = {key: value_at(content, key, missing) for key in stage.params}
-    if absent := [key for key, value in values.items() if value is missing]:
-        remedy = SETTINGS.remedies.params if stage.file == str(MAIN) else "restore it with git"
-        raise DataError(f"{stage.params_file}: no key {absent[0]}, which {stage.file} lists; {remedy}")
-    return values
 
 
 RUNNING = STATE / "running"

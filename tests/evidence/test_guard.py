@@ -313,6 +313,9 @@ def test_a_stage_is_restored_only_from_a_run_that_the_log_names(clone: Path, pro
     assert read_lock(clone)["train@full"].outs == read_lock(project)["train@full"].outs
     replace(clone / "params.yaml", "rate: 0.5", "rate: 0.6")
     assert not guard.provide_stage(stages["train@plain"])
+    (clone / "params.yaml").write_text("{}")
+    with pytest.raises(DataError, match=r"params\.yaml: no key "):  # a run with null is another one
+        guard.provide_stage(stages["train@full"])
 
 
 @pytest.mark.parametrize("clone", ["far"], indirect=True)
