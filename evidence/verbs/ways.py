@@ -135,13 +135,13 @@ def _record_lines(record: Record) -> list[str]:
     content = record.content
     times, git, where = content["times"], content["git"], content["environment"]
     changed = f" with {len(git['changed'])} files changed" if git["dirty"] else ""
-    memory, torch = times["peak_rss_bytes"] / 2**20, where["packages"].get("torch")
+    memory, torch = times["peak_rss_bytes"] / 2**20, where.get("packages", {}).get("torch")
     files = content.get("rooms", {}).get(LOCKS, {}).get("files", {})
     locks = ", ".join(f"{name} {entry['sha256'][:12]}" for name, entry in files.items())
     return [
         f"record    {record.digest[:16]}, {times['end']}, {times['seconds']} s, {memory:.0f} MiB",
         f"commit    {git['commit'] or 'no repository'}{changed}",
-        f"ran on    Python {where['python']}, torch {torch}, {where['cpu']}, {where['system']}",
+        f"ran on    Python {where.get('python')}, torch {torch}, {where.get('cpu')}, {where.get('system')}",
         f"locks     {locks or 'none'}",
         "made      sha256",
         *(f"            {entry['sha256']}  {path}" for path, entry in content["outputs"].items()),

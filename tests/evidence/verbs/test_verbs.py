@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from evidence.dvc.stores import EVIDENCE
 from evidence.record.ledger import SIGNED
 from evidence.record.reading import PUBLISHED, known_records, read_records
 from evidence.record.signing import KEY_FILE, own_key, public_pem
+from evidence.verbs import ways
 from evidence.verbs.every_commit import check_all_commits
 from evidence.verbs.finding import find
 from evidence.verbs.views import rows_of, view
@@ -78,6 +80,12 @@ def test_the_view_of_nothing_is_one_line(twice: Path, name: str) -> None:
     with pytest.raises(DataError) as error:
         view(name, twice)
     assert len(str(error.value).splitlines()) == 1
+
+
+def test_a_record_without_facts_about_its_environment_has_a_way_back(project: Path) -> None:
+    (record,) = read_records(project, "train@full")
+    bare = replace(record, content=record.content | {"environment": {}})
+    assert "ran on    Python None, torch None, None, None" in ways._record_lines(bare)
 
 
 def test_a_digest_that_begins_several_records_is_refused(project: Path) -> None:
