@@ -50,10 +50,7 @@ def sides_of(left: str, right: str | None, root: Path) -> tuple[Side, Side]:
     Raises ``DataError`` if a text names no side, or the sides have no stage in common.
     """
     one = _side(left, root)
-    if right is None and len(one.stages) == 1:
-        two = _now(next(iter(one.stages)), root, next(iter(one.records.values()), None))
-    else:
-        two = _side(right, root)
+    two = _now(one, root) if right is None and len(one.stages) == 1 else _side(right, root)
     for side, other in ((one, two), (two, one)):
         if len(side.stages) == 1 < len(other.stages):
             other.stages = {name: stage for name, stage in other.stages.items() if name in side.stages}
@@ -83,14 +80,16 @@ def _made(stages: Mapping[str, Locked], files: Files) -> dict[str, Record]:
     return {name: record for name, stage in stages.items() if (record := files.made(stage))}
 
 
-def _now(name: str, root: Path, earlier: Record | None) -> Side:
-    """A stage as it would run now: current parameters, code and environment; data and outs of the lock.
+def _now(side: Side, root: Path) -> Side:
+    """A side's stage as it would run now: current parameters, code and environment; data and outs of the lock.
 
-    Facts that only a running stage knows are taken from ``earlier``.
+    Facts that only a running stage knows are taken from the side's record.
     """
+    name, earlier = next(iter(side.stages)), next(iter(side.records.values()), None)
     locked, defined = history.read_lock(root).get(name), read_pipelines(root).get(name)
     if locked is None or defined is None:
-        raise DataError(f"{name}: not a stage of the current dvc.yaml and {history.MAIN_LOCK}; name a second side")
+        what = f"{name}, which is no stage of the current dvc.yaml and {history.MAIN_LOCK}, so it would not run now"
+        raise DataError(f"{side.title}: is of {what}; name a second side, such as HEAD~1")
     params = read_yaml(root / defined.params_file) if defined.params else {}
     rooms = {path: digest_path(root / path) for path in defined.deps if is_code(path) and (root / path).exists()}
     deps = {path: locked.deps.get(path, NONE) for path in defined.deps} | {p: d.md5 for p, d in rooms.items()}

@@ -175,6 +175,14 @@ class Files:
                 return digest_listing(listing_of(self.stores, md5), path.removeprefix(f"{out}/")) or None
         return None
 
+    def listing(self, path: str) -> dict[str, str]:
+        """The md5 of each file of a folder, an out or in one, by its path there; empty if no store lists the out."""
+        maker = self.maker(path)
+        outs = maker.outs.items() if maker else ()
+        known = ((out, listing_of(self.stores, md5)) for out, md5 in outs if f"{path}/".startswith(f"{out}/"))
+        paths = ((f"{out}/{name}", md5) for out, listing in known for name, md5 in listing.items())
+        return {name.removeprefix(f"{path}/"): md5 for name, md5 in paths if name.startswith(f"{path}/")}
+
     def read(self, path: str) -> bytes:
         """The bytes of a file; raises ``DataError`` if they are nowhere on this machine."""
         if self.revision is None and (self.root / path).is_file():

@@ -11,7 +11,6 @@ from evidence.audit.pointers import value_at
 from evidence.audit.records import records_of
 from evidence.dvc import history
 from evidence.dvc.history import Locked
-from evidence.dvc.stores import listing_of
 from evidence.record.environment import git
 from evidence.record.identity import is_code
 from evidence.record.ledger import RECORDS
@@ -140,7 +139,7 @@ def _stage(stage: Locked, records: list[Record]) -> dict[str, Any]:
 
 
 def _out(path: str, stage: Locked, files: Files) -> dict[str, Any]:
-    md5, made = files.md5(path), files.made(stage)
+    md5, made, listing = files.md5(path), files.made(stage), files.listing(path)
     found: dict[str, Any] = {"path": path, "md5": md5, "made by": stage.name}
     if md5 is None:
         raise DataError(
@@ -152,9 +151,9 @@ def _out(path: str, stage: Locked, files: Files) -> dict[str, Any]:
     if made and (entry := made.content["outputs"].get(path)):
         found["sha256"] = entry["sha256"]
     found["in the project"] = (files.root / path).exists()
-    found["in a store"] = files.object(md5) is not None
+    found["in a store"] = bool(files.object(md5) or (listing and all(map(files.object, listing.values()))))
     found["record"] = _record(made, stage) if made else None
-    if listing := listing_of(files.stores, md5):
+    if listing:
         found["files"] = listing
     found["read by"] = [
         user.name for user in files.stages.values() if any(history.overlap(dep, path) for dep in user.deps)

@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from evidence.dvc.stores import object_file
 from evidence.verbs.check import check
+from evidence.verbs.diff import sides_of
+from evidence.verbs.views import view
 from ground.hashing import digest_listing, digest_path
+from ground.io import DataError
 from tests.support.miniature import dvc
 from tests.support.upwards import up
 
@@ -89,6 +93,15 @@ def test_the_lineage_continues_to_the_pretraining_stage(linked: Path, path: str)
     assert '"one.txt": "one\\n"' in tree
     assert "corpus@other" not in tree
     assert check(None, linked).findings == []
+
+
+def test_a_folder_of_the_shipped_data_is_in_a_store_and_has_no_run_to_compare_with(copied: Path) -> None:
+    found = view("data/corpus/b", copied)
+    assert (found["in a store"], [*found["files"]]) == (True, ["two.txt"])
+    with pytest.raises(DataError, match=r"data/corpus: is of data\.dvc, .*; name a second side, such as HEAD~1"):
+        sides_of("data/corpus", None, copied)
+    object_file(copied / ".dvc/cache", found["files"]["two.txt"]).unlink()
+    assert not view("data/corpus/b", copied)["in a store"]
 
 
 def test_shipped_bytes_that_the_pipeline_did_not_make_are_found(copied: Path) -> None:
