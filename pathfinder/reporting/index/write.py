@@ -212,14 +212,14 @@ def _parts(lines: pl.DataFrame, steps: pl.DataFrame, uses: Mapping[str, Path]) -
     of_line = lines.select(pl.lit("").alias("all"), *_COLUMNS, line_id="id")
     fates = steps.lazy().select("line_id", fate().alias("fate"), "side", "mixes").join(of_line.lazy(), on="line_id")
     known = fates.collect()
+    of_steps = {"fate": pl.col("fate"), "side": pl.col("side"), "mix": pl.col("mixes")}
+    named = [("lines", of_line, pl.lit("lines")), *((what, known, name) for what, name in of_steps.items())]
     for kind, column in _KINDS:
-        groups = {"lines": of_line.drop_nulls(column).group_by(value=column, name=pl.lit("lines"))}
-        groups |= {
-            what: known.drop_nulls([column, what]).group_by(value=column, name=what) for what in ("fate", "side")
-        }
-        groups["mix"] = known.select(column, name="mixes").explode("name").drop_nulls().group_by("name", value=column)
-        for what, found in groups.items():
-            yield found.len("records").with_columns(kind=pl.lit(kind), what=pl.lit(what))
+        for what, rows, name in named:
+            pairs = rows.select(value=column, name=name)
+            pairs = pairs.explode("name") if what == "mix" else pairs
+            counts = pairs.drop_nulls().group_by("value", "name").len("records")
+            yield counts.with_columns(kind=pl.lit(kind), what=pl.lit(what))
     steps_of_group = pl.col("steps").explode().drop_nulls().n_unique()
     for run, path in uses.items():  # one at a time in memory
         used = pl.scan_parquet(path).filter(pl.col("tokens").is_null()).select(parts_of_id()[0], "steps")
