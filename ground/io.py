@@ -134,7 +134,7 @@ def make_folder(folder: Path) -> None:
 
 
 def _refused(error: OSError, path: Path) -> OSError:
-    """The error for a new path. Folders that take no new names, such as ``/proc``, report that it is absent."""
+    """The error for a new path: "read-only", not "absent", if its folder takes no new names, like ``/proc``."""
     number = errno.EROFS if error.errno == errno.ENOENT and path.parent.is_dir() else error.errno or 0
     return OSError(number, os.strerror(number), str(path))
 

@@ -53,7 +53,7 @@ EXTRAS = {
 }
 """The modules that each extra of the distribution installs; the core does not need them."""
 _WINGS = {"flows": "pipeline", "evidence": "evidence", "extras": "evidence"}
-"""The extra of each wing. It comes first if `bench` installs the module, too."""
+"""The extra that each wing names in place of `bench`, if `bench` installs the module."""
 _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 

@@ -320,7 +320,7 @@ def test_the_paper_s_figure_is_shown_only_where_the_input_is_the_paper_s(process
     assert (row.paper, row.note) == (None, "3,399 items, the paper has 3,400")
     moved = [replace(processbench.items[0], subset="math"), *processbench.items[1:]]
     (row,) = compared(ProcessBenchEvaluation(replace(processbench.loaded, items=moved)), "soundness", paper)
-    assert (row.paper, row.note) == (None, "other subsets than the paper's")
+    assert (row.paper, row.note) == (None, "subsets differ from the paper's")
 
 
 def test_prmbench_s_and_the_search_s_figures_of_the_paper() -> None:

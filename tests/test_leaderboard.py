@@ -106,7 +106,7 @@ def test_predictions_of_other_items_are_named(folder: Path) -> None:
         file.write_text(file.read_text().replace('"id": "', '"id": "new-'))
     done = CLI.invoke(app, ["leaderboard", "one", "two", "--data", "others"])
     assert done.exit_code == 1
-    assert "one/processbench.jsonl: predictions of other items than --data has; name the folder" in done.stderr
+    assert "one/processbench.jsonl: its items differ from those in --data; name the folder" in done.stderr
 
 
 @pytest.mark.parametrize(("system", "rule"), [("theirs", "authors"), ("chat", "repaired")])

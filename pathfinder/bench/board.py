@@ -100,7 +100,7 @@ def _system(name: BenchmarkName, items: Sequence[Any], file: Path, rule: str) ->
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(f"{file}: not predictions of `bench --predictions`; run it again") from error
     if found is None:
-        raise DataError(f"{file}: predictions of other items than --data has; name the folder that `bench` read")
+        raise DataError(f"{file}: its items differ from those in --data; name the folder that `bench` read")
     return found
 
 

@@ -152,7 +152,7 @@ def _compared(found: Sequence[_Found], benchmark: str, rule: str, paper_: Paper)
             note = "the paper has no figure of this system" if paper_.rule else "the paper has no such figure"
         elif one.sizes != wanted:
             have, want = sum(one.sizes.values()), sum(wanted.values())
-            note = f"{have:,} items, the paper has {want:,}" if have != want else "other subsets than the paper's"
+            note = f"{have:,} items, the paper has {want:,}" if have != want else "subsets differ from the paper's"
         elif rule != paper_.rule:
             note = f"the paper's rule is {paper_.rule}"
         else:

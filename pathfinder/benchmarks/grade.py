@@ -46,7 +46,7 @@ _COUNTED = {
     "repeated": "repeated rows ({repeated})",
     "unknown_id": "ids that are not in the data (left out)",
     "subsets_left_out": "subsets missing in the file or the data (the mean is over the others)",
-    "sets_left_out": "folders of other sets than the six (left out)",
+    "sets_left_out": "folders of sets beyond the six (left out)",
     "unknown_question": "questions that are not in the data ({unknown})",
     "other_key": "rows whose gt_answer differs from the data's answer ({differing})",
     "steps_without_label": "steps without a label (left out)",

@@ -152,7 +152,7 @@ def removed_figures(removed: pl.DataFrame) -> dict[str, Removed]:
 def select(
     trees: pl.DataFrame, params: Build, hits: Sequence[ProblemHit]
 ) -> tuple[pl.DataFrame, dict[str, pl.DataFrame]]:
-    """The trees of the training set, and the dropped ones by reason."""
+    """The trees of the training set, and the dropped trees by reason."""
     dropped: dict[str, pl.DataFrame] = {}
 
     def note(reason: str, kept: pl.DataFrame, before: pl.DataFrame) -> pl.DataFrame:

@@ -73,7 +73,7 @@ def is_sharded(tensor: Any) -> bool:
 def row_range(tensor: Any) -> tuple[int, int]:
     """The first row and the end of the rows of a tensor that this process holds: all rows unless the tensor is sharded.
 
-    Raises ``NotImplementedError`` for a tensor that is cut in any other way than by rows over one group of processes.
+    Raises ``NotImplementedError`` for a tensor that is cut, but not by rows over one group of processes.
     """
     rows = tensor.shape[0]
     if not is_sharded(tensor):

@@ -122,7 +122,7 @@ def _visible(source: Source, names: Iterable[str]) -> list[str]:
 
 
 def _is_missing(target: Path, expected: str | None) -> bool:
-    """Return whether to fetch a file, because it does not exist or its digest differs from the expected digest."""
+    """Return whether to fetch a file: it does not exist, or its digest differs from the expected digest."""
     return not target.exists() or (expected is not None and sha256_file(target) != expected)
 
 

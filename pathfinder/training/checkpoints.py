@@ -78,7 +78,7 @@ class Group:
 
     @classmethod
     def of(cls, device: torch.device) -> Group:
-        """The group that a launcher started, if there is one; ``device`` is this process's."""
+        """The group that a launcher started, if any; ``device`` is the device of this process."""
         if not torch.distributed.is_initialized():
             return cls()
         return cls(torch.distributed.get_rank(), torch.distributed.get_world_size(), device)

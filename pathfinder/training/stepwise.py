@@ -45,8 +45,7 @@ MEANINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One solution. ``name`` is its place for messages; ``values`` and each list of ``labels`` have an item per
-    step."""
+    """One solution. ``name`` is its place for messages; ``values`` and the ``labels`` follow the steps."""
 
     name: str
     number: int

@@ -141,7 +141,7 @@ def test_a_set_that_the_paper_does_not_report_is_left_out_of_a_folder(tmp_path: 
     for preset in get_args(GradingPreset):
         found = grade("search", tmp_path / "out", tmp_path / "data", preset)
         assert (found["sets"], found["average"]) == ({"aime24": 100.0}, 100.0)
-        assert notes("search", found, preset) == ["folders of other sets than the six (left out): 1", f"{MISSING}: 5"]
+        assert notes("search", found, preset) == ["folders of sets beyond the six (left out): 1", f"{MISSING}: 5"]
     with pytest.raises(DataError, match=r"question 'new\?' is not in .* one of aime24"):
         grade("search", tmp_path / "out/aime25/result-0-None.json", tmp_path / "data")
     shutil.rmtree(tmp_path / "out/aime24")
