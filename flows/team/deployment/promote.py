@@ -81,7 +81,7 @@ def promote(
 def promoted(
     folder: Path, repository: str, branch: str, target: str, largest_drop: float, store: Store, summaries: list[str]
 ) -> str:
-    """Check the gates and push; returns what was done. Raises ``PromotionRefused`` and as git and the store do."""
+    """Check the gates and push; returns what was done. Raises ``PromotionRefused``, ``DataError``, and as the store."""
     mirror = git.mirror(folder / "mirror.git", repository)
     before = git.commit_of(mirror, f"refs/heads/{target}")
     if not before:
@@ -97,9 +97,15 @@ def promoted(
         raise PromotionRefused(f"{name} does not follow {target}, which is at {before[:12]} now; run the nightly again")
     if reasons := list(refusals(mirror, before, after, store, largest_drop, summaries)):
         raise PromotionRefused(f"{name} is not promoted to {target}: {'; '.join(reasons)}")
-    if refused := _moved(mirror, target, before, after):
-        raise PromotionRefused(f"{target} has moved while {name} was checked: {refused}; run the nightly again")
-    return f"{target} is at {name} ({after[:12]})"
+    lease = f"--force-with-lease=refs/heads/{target}:{before}"
+    done = git.tried(mirror, "push", "-q", lease, "origin", f"{after}:refs/heads/{target}")
+    if not done.returncode:
+        return f"{target} is at {name} ({after[:12]})"
+    if _MOVED.search(why := git.cause(done)):
+        raise PromotionRefused(f"{target} has moved while {name} was checked: {why}; run the nightly again")
+    if b"currently checked out" in done.stderr:
+        raise DataError(f"{target} is checked out in the repository; run `git merge --ff-only {after[:12]}` there")
+    raise TransientError(f"{target}: cannot be pushed ({why})")
 
 
 def refusals(
@@ -128,22 +134,6 @@ def _read(mirror: Path, commit: str, path: str) -> bytes | None:
     """A file at a commit; ``None`` if it does not exist there."""
     found = git.tried(mirror, "cat-file", "blob", f"{commit}:{path}")
     return found.stdout if found.returncode == 0 else None
-
-
-def _moved(mirror: Path, branch: str, before: str, after: str) -> str:
-    """Move a branch of the repository from one commit to another; returns why not if it is elsewhere now.
-
-    Raises ``DataError`` if the branch is checked out there, and ``TransientError`` if it refuses otherwise.
-    """
-    lease = f"--force-with-lease=refs/heads/{branch}:{before}"
-    done = git.tried(mirror, "push", "-q", lease, "origin", f"{after}:refs/heads/{branch}")
-    if done.returncode == 0:
-        return ""
-    if _MOVED.search(why := git.cause(done)):
-        return why
-    if b"currently checked out" in done.stderr:
-        raise DataError(f"{branch} is checked out in the repository; run `git merge --ff-only {after[:12]}` there")
-    raise TransientError(f"{branch}: cannot be pushed ({why})")
 
 
 def _gates(stages: dict[str, Locked], store: Store) -> Iterator[str]:
