@@ -14,7 +14,7 @@ from prefect.states import Completed, Pending, Running, Scheduled
 from evidence.dvc.stores import object_file
 from flows import server
 from flows.local import storage
-from flows.team.deployment import garbage, kept
+from flows.team.deployment import garbage
 from flows.team.deployment import git as git_commands
 from flows.team.deployment.definition import connected
 from flows.team.deployment.garbage import describe, find, names_of, places_of, refuse_during_runs, sweep_up
@@ -100,7 +100,7 @@ def test_what_no_reference_names_is_deleted_and_every_commit_can_still_be_pulled
     dvc(project, "pull", "-q", "--force")
     assert (project / "out/one.txt").read_text() == "count: 2\n"
     for reference in ("main", "v1"):
-        outs = kept.in_text(git(project, "show", f"{reference}:dvc.lock").partition("outs:")[2].encode())
+        outs = garbage.in_text(git(project, "show", f"{reference}:dvc.lock").partition("outs:")[2].encode())
         assert all(object_file(project / storage.DEFAULT, md5).is_file() for md5 in outs)
     assert swept(project, 15)[0].garbage == []
 
@@ -204,15 +204,15 @@ def test_published_runs_workspaces_and_young_entries_keep_what_they_name(project
     before = later.stat().st_mtime - 0.01
     sweeps = find(list(places_of(project)), names_of(project, str(project)), before)
     assert len(sweeps[0].garbage) < len(unnamed)
-    named = {f"files/md5/{md5[:2]}/{md5[2:]}" for md5 in kept.in_text(content)}
+    named = {f"files/md5/{md5[:2]}/{md5[2:]}" for md5 in garbage.in_text(content)}
     assert not named & {item.key for sweep in sweeps for item in sweep.garbage}
 
 
 def test_an_edited_listing_or_a_shallow_clone_stops_the_collection(project: Path, tmp_path: Path) -> None:
     git(tmp_path, "clone", "-q", "--depth", "1", project.as_uri(), "shallow")
     with pytest.raises(DataError, match="is a shallow clone, so older commits are unknown"):
-        kept.in_history(tmp_path / "shallow")
-    md5 = next(md5 for md5 in sorted(kept.in_folder(project)) if md5.endswith(".dir"))
+        garbage.in_history(tmp_path / "shallow")
+    md5 = next(md5 for md5 in sorted(garbage.in_folder(project)) if md5.endswith(".dir"))
     listing = object_file(project / storage.DEFAULT, md5)
     listing.chmod(0o644)
     listing.write_text("[]")
@@ -255,4 +255,4 @@ def test_merges_and_renamed_locks_name_objects(tmp_path: Path) -> None:
     git(root, "rm", "-q", "-r", "sub")
     commit("data.dvc", digests[5])
     mirror = git_commands.mirror(tmp_path / "mirror.git", str(root))
-    assert kept.in_history(mirror) == {f"{md5}.dir" for md5 in digests}
+    assert garbage.in_history(mirror) == {f"{md5}.dir" for md5 in digests}

@@ -1,5 +1,8 @@
 """The garbage collection as a flow: objects of the cache and the remote that no commit and no published run names.
 
+A name is any text of the form of an md5 in a lock, a ``.dvc`` file or a manifest, so a form that this module does not
+know keeps too much, not too little.
+
 ``dvc gc --all-commits`` knows neither what runs published nor how old an object is, and it loads the pipeline of every
 commit (more than three minutes for 680 commits). So this flow reads the names from git and from the remote. It
 deletes objects, entries of the run cache, and old parts and leases of stages, never evidence, journals or checkpoints.
@@ -10,8 +13,9 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,39 +27,43 @@ from prefect.client.schemas.objects import StateType
 from prefect.runtime import flow_run
 from pydantic import Field
 
-from evidence.dvc.stores import object_key
+from evidence.dvc.history import MAIN_LOCK, pointers
+from evidence.dvc.pipeline import PIPELINES
+from evidence.dvc.stores import FOLDER, object_key, parse_listing
 from extras.unfinished import HOME as UNFINISHED
 from extras.unfinished import STATE
 from flows.endings import held_by_flow
 from flows.local import storage
-from flows.team.deployment import git, kept
+from flows.team.deployment import git
 from flows.team.deployment.nightly import CLONE
 from flows.team.deployment.nightly import HOME as NIGHTLY
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output
+from ground.hashing import digest_chunks
 from ground.io import DataError
-from ground.remote import Listed, Store, open_store
+from ground.remote import READERS, Listed, Store, open_store
 from pathfinder.core.parts import PARTS, SEAL
 
 HOME = Path(".pathfinder/garbage")
 DAYS = 14.0
-_DAY_S = 24 * 3600.0
 _WRITERS = ["nightly", "reproduce", "stage"]
 _ACTIVE = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 _OURS = re.compile(r"files/md5/[0-9a-f]{2}/[0-9a-f]{30}(\.dir)?|runs/[0-9a-f]{2}/[0-9a-f]{64}/[0-9a-f]{64}")
 _NAMES_OTHERS = re.compile(rf"^runs/|/({re.escape(STATE)}|{re.escape(SEAL)})$")
+_MD5 = re.compile(rb"\b[0-9a-f]{32}\b(?:\.dir\b)?")
 _REMOTE_HOMES = (f"{UNFINISHED}/parts", storage.LEASES)
 Where = Literal["remote", "cache", "remote and cache"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Place:
-    """A cache or a remote, what it contains, and of that what nothing names and is older than the grace period."""
+    """A cache or remote, what is in it, what each entry of its run cache names, and the old part that nothing names."""
 
     kind: Literal["remote", "cache"]
     name: str
     store: Store
     items: list[Listed] = field(default_factory=list)
+    entries: Mapping[str, set[str]] = field(default_factory=dict)
     garbage: list[Listed] = field(default_factory=list)
 
     def as_row(self) -> dict[str, Any]:
@@ -100,7 +108,7 @@ def garbage(
         if delete:
             refuse_during_runs()
         named = names_of(root, repository or git.origin_of(root))
-        before = time.time() - days * _DAY_S
+        before = time.time() - days * 24 * 3600
         found = [*find(list(places_of(root)), named, before), *find_parts(root, before)]
         places = [place for place in found if place.kind in where]
         create_table_artifact(table=[place.as_row() for place in places], key="garbage", description="What is unnamed")
@@ -135,11 +143,11 @@ def places_of(root: Path) -> Iterator[Place]:
 
 def names_of(root: Path, repository: str) -> set[str]:
     """The objects that commits of ``repository`` or of this folder name, or files here or in the nightly clone."""
-    named = kept.in_history(git.mirror(root / HOME / "mirror.git", repository)) | kept.in_folder(root)
+    named = in_history(git.mirror(root / HOME / "mirror.git", repository)) | in_folder(root)
     if (root / CLONE).is_dir():
-        named |= kept.in_folder(root / CLONE)
+        named |= in_folder(root / CLONE)
     with contextlib.suppress(DataError):  # a shallow clone: the repository has its commits too
-        named |= kept.in_history(root)
+        named |= in_history(root)
     return named
 
 
@@ -149,33 +157,34 @@ def find(places: list[Place], named: set[str], before: float) -> list[Place]:
     Published runs and entries of the run cache that are younger name objects too. An entry is garbage if it is old and
     an object that it names is garbage.
     """
-    listed = [[item for item in place.store.listed() if _OURS.fullmatch(item.key)] for place in places]
-    entries: list[Mapping[str, set[str]]] = []
-    for place, items in zip(places, listed, strict=True):
-        known = kept.in_entries(place.store, [item.key for item in items if item.key.startswith("runs/")])
-        entries.append(known)
-        named = named | (kept.in_evidence(place.store) if place.kind == "remote" else set())
-        for key in (item.key for item in items if item.modified >= before):
-            named |= known[key] if key in known else {key.removeprefix("files/md5/").replace("/", "")}
-    keys = {object_key(md5) for md5 in kept.with_files(named, [place.store for place in places])}
-    found = []
-    for place, items, known in zip(places, listed, entries, strict=True):
-        old = [item for item in items if item.modified < before]
-        lost = {item.key for item in old if item.key not in known and item.key not in keys}
-        lost |= {key for key, md5s in known.items() if lost.intersection(map(object_key, md5s))}
-        found.append(replace(place, items=items, garbage=[item for item in old if item.key in lost]))
-    return found
+    named = set(named)
+    for place in places:
+        place.items = [item for item in place.store.listed() if _OURS.fullmatch(item.key)]
+        place.entries = in_entries(place.store, [item.key for item in place.items if item.key.startswith("runs/")])
+        if place.kind == "remote":
+            evidence = [key for kind in ("manifests", "locks") for key in place.store.keys(f"{FOLDER}/{kind}/")]
+            named = named.union(*in_entries(place.store, evidence).values())
+        for key in (item.key for item in place.items if item.modified >= before):
+            named |= place.entries.get(key, {key.removeprefix("files/md5/").replace("/", "")})
+    keys = {object_key(md5) for md5 in with_files(named, [place.store for place in places])}
+    for place in places:
+        old = [item for item in place.items if item.modified < before]
+        lost = {item.key for item in old if item.key not in place.entries and item.key not in keys}
+        lost |= {key for key, md5s in place.entries.items() if lost.intersection(map(object_key, md5s))}
+        place.garbage = [item for item in old if item.key in lost]
+    return places
 
 
 def find_parts(root: Path, before: float) -> list[Place]:
     """Find the parts and leases of ended runs: no file is younger than a time, in seconds since 1970."""
-    address, found = storage.configure(root), []
+    address = storage.configure(root)
     places = [Place("remote", f"{address}/{each}", storage.opened(root, address, each)) for each in _REMOTE_HOMES]
-    for place in (*places, Place("cache", PARTS.as_posix(), open_store(str(root / PARTS)))):
-        if items := place.store.listed():
-            young = {_part(item.key) for item in items if item.modified >= before}
-            found.append(replace(place, items=items, garbage=[item for item in items if _part(item.key) not in young]))
-    return found
+    places.append(Place("cache", PARTS.as_posix(), open_store(str(root / PARTS))))
+    for place in places:
+        place.items = place.store.listed()
+        young = {_part(item.key) for item in place.items if item.modified >= before}
+        place.garbage = [item for item in place.items if _part(item.key) not in young]
+    return [place for place in places if place.items]
 
 
 def sweep_up(places: list[Place]) -> None:
@@ -205,3 +214,52 @@ def describe(place: Place, deleted: bool) -> str:
 def _part(key: str) -> str:
     """The stage and the folder of a part."""
     return "/".join(key.split("/")[:2])
+
+
+def in_text(content: bytes) -> set[str]:
+    """Every md5 in a text, with ``.dir`` where it names a folder."""
+    return {found.decode() for found in _MD5.findall(content)}
+
+
+def in_folder(root: Path) -> set[str]:
+    """The objects that locks and ``.dvc`` files in a folder name, committed or not."""
+    locks = [root / file.with_name(MAIN_LOCK) for file in PIPELINES]
+    return {md5 for path in (*locks, *pointers(root)) if path.is_file() for md5 in in_text(path.read_bytes())}
+
+
+def in_history(repository: Path) -> set[str]:
+    """The objects that commits with a reference or reflog name; raises ``DataError`` if a clone is shallow."""
+    if git.text(repository, "rev-parse", "--is-shallow-repository") == "true":
+        raise DataError(f"{repository}: is a shallow clone, so older commits are unknown; run `git fetch --unshallow`")
+    # Every version of a file is new to some commit and one of its parents, so the changes name all of them.
+    raw = ["--raw", "--no-abbrev", "--no-renames", "-m", "--root", "--format="]
+    changes = git.run(repository, "log", "--all", "--reflog", "--full-history", *raw, "--", f"*{MAIN_LOCK}", "*.dvc")
+    blobs = {line.split()[3] for line in changes.splitlines() if line.startswith(b":")}
+    present = sorted(blob for blob in blobs if blob.strip(b"0"))
+    return in_text(git.run(repository, "cat-file", "--batch", given=b"".join(blob + b"\n" for blob in present)))
+
+
+def in_entries(store: Store, keys: Sequence[str]) -> Mapping[str, set[str]]:
+    """The objects that texts in a store name, by the key of the text; raises as a store does."""
+    return dict(zip(keys, map(in_text, _read(store, keys)), strict=True))
+
+
+def with_files(named: Iterable[str], stores: Iterable[Store]) -> set[str]:
+    """``named`` and the files of their folders as ``stores`` list them; raises ``DataError`` if a list was edited."""
+    kept = set(named)
+    for store in stores:
+        have = set(store.keys("files/md5/"))
+        folders = sorted(md5 for md5 in kept if md5.endswith(".dir") and object_key(md5) in have)
+        for md5, content in zip(folders, _read(store, map(object_key, folders)), strict=True):
+            if digest_chunks([content]).md5 != md5.removesuffix(".dir"):
+                raise DataError(
+                    f"{store.url}/{object_key(md5)}: was edited, so the files of this folder are unknown and nothing "
+                    "is deleted; `pathfinder lineage check --remote` says what it is"
+                )
+            kept |= set(parse_listing(content, object_key(md5)).values())
+    return kept
+
+
+def _read(store: Store, keys: Iterable[str]) -> Iterator[bytes]:
+    with ThreadPoolExecutor(READERS) as pool:
+        yield from pool.map(store.read, keys)
