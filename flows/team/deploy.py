@@ -7,14 +7,12 @@ Run     python -m flows.team.deploy up [--active] [--cron "0 2 * * *"]
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 import yaml
@@ -23,9 +21,6 @@ from flows import server
 from flows.team.pools import table
 from ground.io import DataError, write_text
 from ground.show import Verbs, show
-
-if TYPE_CHECKING:
-    from prefect.client.orchestration import SyncPrefectClient
 
 _WORKER_S = 90.0
 
@@ -66,17 +61,21 @@ def up(
     from flows.team.deployment import definition
 
     root = Path.cwd()
-    deployed = ["/".join(name) for name in definition.names(root)]
+    deployed = list(definition.names(root))
     if (url := server.named()) is None:
         with server.starting(root):
             url = (server.recorded(root, "server") or server.start_server(root)).url
     with definition.connected(root, url) as client:
         definition.ensure_pool(client, root)
-        present = definition.present(client, root)
-        variables = {name: found.job_variables.get("env", {}) for (_, name), found in present.items()}
+        present = definition.present(client, root).values()
+        variables = {found.name: found.job_variables.get("env", {}) for found in present}
         file = root / server.HOME / "prefect.yaml"
         write_text(file, yaml.safe_dump(definition.adjusted(root, variables)))
-        _prefect(root, url, "--no-prompt", "deploy", "--all", "--prefect-file", str(file))
+        words = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)]
+        own = {**os.environ, **server.environment(root, url)}
+        done = subprocess.run(words, env=own, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise DataError(f"`prefect {' '.join(words[3:])}` failed:\n{done.stdout}{done.stderr}")
         definition.reschedule(client, root, active, cron)
         definition.equip(client, table.slots(root))
         since = datetime.now(UTC)
@@ -119,7 +118,7 @@ def automations() -> None:
     from flows.team.deployment import definition
 
     wanted = table.slots(Path.cwd())
-    with _connected() as client:
+    with definition.connected(Path.cwd()) as client:
         definition.equip(client, wanted)
     print("runs without a heartbeat end after 90 s, also canceled ones: the automations `pathfinder runs: …`")
     print(f"slots: {', '.join(f'{name} {number}' for name, number in wanted.items()) or 'none'}")
@@ -141,15 +140,13 @@ def notify(
     Set PATHFINDER_NOTIFY to an address that contains a secret: a command line is visible to others. Refuses a name that
     the server does not know.
     """
+    from flows.team.deployment import definition
     from flows.team.notices import automations as notices
 
     if not (target or off):
         raise DataError("no receiver: name an address or a block, set PATHFINDER_NOTIFY, or use --off")
-    with _connected() as client:
-        if off:
-            notices.silence(client)
-        else:
-            notices.notify(client, notices.target(target))
+    with definition.connected(Path.cwd()) as client:
+        notices.notify(client, None if off else notices.target(target))
     print("notices are off" if off else "the server sends notices: the automations `pathfinder notices: …`")
 
 
@@ -159,27 +156,6 @@ def status() -> None:
     from flows.team import view
 
     show(None, False, view.state(Path.cwd()))
-
-
-@contextlib.contextmanager
-def _connected() -> Iterator[SyncPrefectClient]:
-    from flows.team.deployment import definition
-
-    root = Path.cwd()
-    url = server.known(root)
-    if not url:
-        raise DataError("no Prefect server: set PREFECT_API_URL, or start one with `python -m flows.team.deploy up`")
-    with definition.connected(root, url) as client:
-        yield client
-
-
-def _prefect(root: Path, url: str, *arguments: str) -> None:
-    words, environment = [sys.executable, "-m", "prefect", *arguments], {**os.environ, **server.environment(root, url)}
-    done = subprocess.run(
-        words, cwd=root, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise DataError(f"`prefect {' '.join(arguments)}` failed:\n{done.stdout}{done.stderr}")
 
 
 if __name__ == "__main__":

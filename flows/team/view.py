@@ -50,7 +50,7 @@ def _deployed(client: SyncPrefectClient, root: Path) -> Iterator[str]:
     if worker := server.recorded(root, "worker"):
         yield f"worker: {worker.pid}"
     for name, found in definition.present(client, root).items() if (root / definition.FILE).is_file() else ():
-        yield f"{'/'.join(name)}: {', '.join(map(_schedule, found.schedules)) or 'on demand'}"
+        yield f"{name}: {', '.join(map(_schedule, found.schedules)) or 'on demand'}"
 
 
 def _schedule(found: DeploymentSchedule) -> str:

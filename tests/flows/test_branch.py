@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows.team.deployment import git as git_commands
-from flows.team.deployment.branch import Clone
+from flows.team.deployment.git import Clone
 from flows.team.deployment.nightly import _change_params, summary_lines
 from ground.io import DataError, TransientError
 from tests.flows.conftest import PIPELINE, ROOT

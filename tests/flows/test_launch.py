@@ -20,8 +20,7 @@ from flows.local.dvc import Cancelled, Dvc
 from flows.local.graph import load_graph
 from flows.places import WorkerLost
 from flows.team.pools.away import ORDERS, Away
-from flows.team.pools.inputs import committed
-from flows.team.pools.order import TYPE, Ordered, signed, verified
+from flows.team.pools.order import TYPE, Ordered, committed, signed, verified
 from flows.team.pools.stage import CLONES
 from flows.team.pools.table import FILE, Needs, needs
 from ground.io import DataError, TransientError

@@ -28,10 +28,9 @@ from flows.local.dvc import Cancelled
 from flows.reproduce import StagesFailed, reproduce
 from flows.team.deployment.audit import AuditFailed
 from flows.team.deployment.promote import PromotionRefused, promote
-from flows.team.notices import automations, killed
+from flows.team.notices import automations
 from flows.team.notices.hooks import tell
-from flows.team.notices.killed import report_killed
-from flows.team.notices.notice import killed_notice, notice, remedy
+from flows.team.notices.notice import killed_notice, notice, remedy, report_killed
 from flows.terminal import log_path
 from tests.support.servers import JSONHandler, private_tls, serving
 
@@ -174,8 +173,10 @@ def test_a_killed_run_is_told_by_its_worker_or_its_guardian(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_deployed: bool, told_by_worker: bool
 ) -> None:
     """The worker needs longer than the first look of the guardian."""
-    monkeypatch.setattr(killed, "_LOOK_S", 0.02)
-    monkeypatch.setattr(killed, "_WORKER_S", 20.0 if told_by_worker else 0.5)  # a busy machine answers late
+    monkeypatch.setattr("flows.team.notices.notice._LOOK_S", 0.02)
+    monkeypatch.setattr(
+        "flows.team.notices.notice._WORKER_S", 20.0 if told_by_worker else 0.5
+    )  # a busy machine answers late
     looks, posts = list[str](), list[str]()
 
     class Server(JSONHandler):

@@ -28,7 +28,7 @@ from flows.local import storage
 from flows.local.dvc import Dvc
 from flows.local.graph import load_graph
 from flows.team.pools.away import Away
-from flows.team.pools.inputs import committed, needed, place
+from flows.team.pools.order import committed, needed, place
 from flows.team.pools.table import Needs
 from ground.io import DataError
 from tests.flows.conftest import Project

@@ -27,7 +27,7 @@ from flows.local.dvc import Dvc
 from flows.local.graph import load_graph
 from flows.places import WorkerLost
 from flows.team.pools.away import Away, _new_lines
-from flows.team.pools.inputs import changed_params, committed, needed, place
+from flows.team.pools.order import changed_params, committed, needed, place
 from flows.team.pools.table import Needs
 from ground.io import DataError, TransientError
 from tests.flows.conftest import Project

@@ -12,7 +12,7 @@ import pytest
 from flows.local import processes
 from flows.local.lock import LOCK, Holder
 from flows.team.deployment import git as git_commands
-from flows.team.deployment.branch import Clone
+from flows.team.deployment.git import Clone
 from flows.team.deployment.promote import HOME, PromotionRefused, promote, promoted
 from ground.hashing import digest_chunks
 from ground.io import DataError, TransientError, write_json, write_text

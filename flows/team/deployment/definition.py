@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import re
 import time
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -30,20 +29,20 @@ from flows.local.storage import DEFAULT, REMOTE
 from flows.team.notices import automations
 from ground.io import DataError, TransientError, sha256_of
 from ground.remote import ENDPOINT
-from ground.settings import read_yaml
+from ground.settings import RESTORE, read_yaml
+from ground.text import anchor_of
 
 FILE = Path("prefect.yaml")
 NIGHTLY = "nightly"
 ORDER = ("on-demand", "default", "scheduled", "background")
 """The queues that prefect.yaml names, and Prefect's own, the most urgent one first."""
-_POOLS = "flows/team/pools/"
 
 
 def clone_id(root: Path) -> str:
     """The folder's name and six digits that host and path decide."""
     folder = root.absolute()
     digest = sha256_of(f"{platform.node()}:{folder}".encode())
-    return f"{re.sub(r'[^a-z0-9]+', '-', folder.name.lower()).strip('-') or 'clone'}-{digest[:6]}"
+    return f"{anchor_of(folder.name) or 'clone'}-{digest[:6]}"
 
 
 def pool_name(root: Path) -> str:
@@ -51,10 +50,10 @@ def pool_name(root: Path) -> str:
     return f"pathfinder-{clone_id(root)}"
 
 
-def names(root: Path) -> Iterator[tuple[str, str]]:
-    """Flow and deployment name of each deployment of this folder; raises ``DataError`` if prefect.yaml is not valid."""
+def names(root: Path) -> Iterator[str]:
+    """FLOW/NAME of each deployment of this folder; raises ``DataError`` if prefect.yaml is not valid."""
     for deployment in _deployments(root):
-        yield deployment["entrypoint"].rpartition(":")[2], f"{deployment['name']}-{clone_id(root)}"
+        yield f"{deployment['entrypoint'].rpartition(':')[2]}/{deployment['name']}-{clone_id(root)}"
 
 
 def adjusted(root: Path, present: Mapping[str, Mapping[str, str]]) -> dict[str, Any]:
@@ -79,25 +78,24 @@ def adjusted(root: Path, present: Mapping[str, Mapping[str, str]]) -> dict[str, 
 
 
 def _variables(kept: Mapping[str, str]) -> dict[str, str]:
-    remote = os.environ.get(REMOTE, "").strip()
-    named = {REMOTE: remote, ENDPOINT: os.environ.get(ENDPOINT, "").strip()}
-    places = named if remote or not kept.get(REMOTE) else {name: kept.get(name, "") for name in named}
-    places[REMOTE] = places[REMOTE] or str(DEFAULT)
-    return {**places, "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(server.HEARTBEAT_S)}
+    places = os.environ if os.environ.get(REMOTE, "").strip() or not kept.get(REMOTE) else kept
+    remote, endpoint = (places.get(name, "").strip() for name in (REMOTE, ENDPOINT))
+    heartbeats = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(server.HEARTBEAT_S)}
+    return {REMOTE: remote or str(DEFAULT), ENDPOINT: endpoint, **heartbeats}
 
 
 def _deployments(root: Path) -> list[dict[str, Any]]:
     found = read_yaml(root / FILE).get("deployments")
     if not found or not all(isinstance(item, dict) and {"name", "entrypoint"} <= item.keys() for item in found):
-        raise DataError(
-            f"{root / FILE}: every deployment needs a name and an entrypoint; restore it with `git checkout`"
-        )
-    return [item for item in found if not item["entrypoint"].startswith(_POOLS)]  # not for one machine
+        raise DataError(f"{root / FILE}: every deployment needs a name and an entrypoint; {RESTORE}")
+    return [item for item in found if not item["entrypoint"].startswith("flows/team/pools/")]  # not for one machine
 
 
 @contextlib.contextmanager
-def connected(root: Path, url: str) -> Iterator[SyncPrefectClient]:
-    """A client of the server at ``url``; raises as ``server.require_answer`` does."""
+def connected(root: Path, url: str | None = None) -> Iterator[SyncPrefectClient]:
+    """A client of the server at ``url``, or of the known one; raises as ``server.require_answer`` does."""
+    if not (url := url or server.known(root)):
+        raise DataError("no Prefect server: set PREFECT_API_URL, or start one with `python -m flows.team.deploy up`")
     settings = {PREFECT_API_URL: url, PREFECT_HOME: server.home(root)}
     with temporary_settings(settings), get_client(sync_client=True) as client:
         server.require_answer(url)
@@ -117,21 +115,21 @@ def ensure_pool(client: SyncPrefectClient, root: Path) -> None:
         raise DataError(f"work pool {name} is of type {found.type}; expected process: delete it on the server's page")
 
 
-def present(client: SyncPrefectClient, root: Path) -> dict[tuple[str, str], DeploymentResponse]:
-    """This folder's deployments that exist, by the names of flow and deployment."""
+def present(client: SyncPrefectClient, root: Path) -> dict[str, DeploymentResponse]:
+    """This folder's deployments that exist, by FLOW/NAME."""
     found = {}
-    for flow, name in names(root):
+    for name in names(root):
         with contextlib.suppress(ObjectNotFound):
-            found[flow, name] = client.read_deployment_by_name(f"{flow}/{name}")
+            found[name] = client.read_deployment_by_name(name)
     return found
 
 
 def reschedule(client: SyncPrefectClient, root: Path, active: bool | None, cron: str | None) -> None:
     """Activate or pause all schedules of this folder's deployments, and give the nightly's other times."""
-    for (flow, _), deployment in present(client, root).items():
+    for name, deployment in present(client, root).items():
         for item in deployment.schedules:
             zone = getattr(item.schedule, "timezone", None) or "UTC"
-            times = CronSchedule(cron=cron, timezone=zone) if cron and flow == NIGHTLY else None
+            times = CronSchedule(cron=cron, timezone=zone) if cron and name.startswith(f"{NIGHTLY}/") else None
             client.update_deployment_schedule(deployment.id, item.id, active, times)
 
 
@@ -154,7 +152,7 @@ def remove(client: SyncPrefectClient, root: Path) -> list[str]:
     automations.unwatch(client)
     with contextlib.suppress(ObjectNotFound):
         client.delete_work_pool(pool_name(root))
-    return ["/".join(name) for name in found]
+    return list(found)
 
 
 def equip(client: SyncPrefectClient, slots: Mapping[str, int]) -> None:

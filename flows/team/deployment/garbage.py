@@ -1,11 +1,9 @@
 """The garbage collection as a flow: objects of the cache and the remote that no commit and no published run names.
 
-A name is any text of the form of an md5 in a lock, a ``.dvc`` file or a manifest, so a form that this module does not
-know keeps too much, not too little.
-
 ``dvc gc --all-commits`` knows neither what runs published nor how old an object is, and it loads the pipeline of every
-commit (more than three minutes for 680 commits). So this flow reads the names from git and from the remote. It
-deletes objects, entries of the run cache, and old parts and leases of stages, never evidence, journals or checkpoints.
+commit (more than three minutes for 680 commits). So this flow reads the names from git and from the remote: any
+text of the form of an md5, so that a form that it does not know keeps too much, not too little. It deletes objects,
+entries of the run cache, and old parts and leases of stages, never evidence, journals or checkpoints.
 """
 
 from __future__ import annotations
@@ -143,9 +141,7 @@ def places_of(root: Path) -> Iterator[Place]:
 
 def names_of(root: Path, repository: str) -> set[str]:
     """The objects that commits of ``repository`` or of this folder name, or files here or in the nightly clone."""
-    named = in_history(git.mirror(root / HOME / "mirror.git", repository)) | in_folder(root)
-    if (root / CLONE).is_dir():
-        named |= in_folder(root / CLONE)
+    named = in_history(git.mirror(root / HOME / "mirror.git", repository)) | in_folder(root) | in_folder(root / CLONE)
     with contextlib.suppress(DataError):  # a shallow clone: the repository has its commits too
         named |= in_history(root)
     return named

@@ -32,8 +32,7 @@ from flows.local.dvc import Dvc, DvcError
 from flows.local.graph import load_graph, profile_of
 from flows.local.storage import DEFAULT, REMOTE, absolute
 from flows.parameters import Jobs, Override, Profile, Targets
-from flows.team.deployment.branch import SHORT, Clone
-from flows.team.deployment.git import origin_of
+from flows.team.deployment.git import SHORT, Clone, origin_of
 from flows.team.notices.hooks import tell
 from flows.terminal import flow_output
 from ground.io import DataError, PathfinderError, read_json, write_text

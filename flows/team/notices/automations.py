@@ -44,7 +44,6 @@ _UNTOLD = {
     "has not started": "state {{ flow_run.state.name }} since {{ flow_run.state.timestamp }}",
 }
 LOST, GONE = "no heartbeat for", "its machine or process is gone"
-_NOT_LOST = {"prefect.state-message": f"!{LOST}*"}
 _OUTDATED = {
     "crashed": "flow_run.state_type != 'CRASHED' or 'interrupt signal' in (flow_run.state.message or '')",
     "has not started": "flow_run.start_time",
@@ -86,16 +85,19 @@ def watch(client: SyncPrefectClient) -> None:
     _replace(client, f"{_WATCH}canceled", canceled, cancel)
 
 
-def notify(client: SyncPrefectClient, target: Block, unstarted_s: float = UNSTARTED_AFTER_S) -> None:
+def notify(client: SyncPrefectClient, target: Block | None, unstarted_s: float = UNSTARTED_AFTER_S) -> None:
     """Create or replace the automations that tell ``target`` of failed, crashed, lost, late and stuck runs.
 
-    Nobody but the server knows of a lost run, so it sends at once. After other crashes it waits for the event of the
-    hook or the guardian, which know more.
+    Without a target, delete them. Nobody but the server knows of a lost run, so it sends at once. After other crashes
+    it waits for the event of the hook or the guardian, which know more.
     """
+    if target is None:
+        _remove(client, _NOTICES)
+        return
     told = EventTrigger(expect={EVENT}, posture=Posture.Reactive)
     ends, match = {"prefect.flow-run.Crashed"}, {**_RUN, "prefect.state-message": f"{LOST}*"}
     lost = EventTrigger(expect=ends, match=match, match_related=_TAGGED, posture=Posture.Reactive)
-    crashed = _absence(ends, (EVENT,), _GRACE_S, _NOT_LOST)
+    crashed = _absence(ends, (EVENT,), _GRACE_S, {"prefect.state-message": f"!{LOST}*"})
     begun = ("prefect.flow-run.Running", *_ENDS, *_WAITS)
     unstarted = _absence({"prefect.flow-run.Late", "prefect.flow-run.Pending"}, begun, unstarted_s)
     unstarted.match_related = [_TAGGED, _NO_STAGE]  # a stage may wait for its turn; the run that needs it watches it
@@ -110,11 +112,6 @@ def unwatch(client: SyncPrefectClient) -> None:
     left = DeploymentFilter.model_validate({"tags": {"all_": [TAG]}})
     if not client.read_deployments(deployment_filter=left, limit=1):
         _remove(client, _WATCH)
-
-
-def silence(client: SyncPrefectClient) -> None:
-    """Delete what ``notify`` made."""
-    _remove(client, _NOTICES)
 
 
 def _message(kind: str) -> Mapping[str, str]:

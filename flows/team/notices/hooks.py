@@ -32,14 +32,10 @@ def tell(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
         return
     APILogWorker.drain_all(timeout=_FLUSH_S, at_exit=False)
     reason = plain_message(error)
-    lines = _last_lines(flow_run, with_traceback=reason is None)
-    told = notice(flow_run.name, error, reason or str(state.message or state.name), lines)
-    emit_event(**told.as_event(str(flow_run.id), flow_run.tags, flow=flow.name, state=state.name))
-
-
-def _last_lines(flow_run: FlowRun, with_traceback: bool) -> list[str]:
     wanted = LogFilter.model_validate({"flow_run_id": {"any_": [flow_run.id]}})
     with get_client(sync_client=True) as client:
         logs = client.read_logs(wanted, limit=MOST_LINES, sort=LogSort.TIMESTAMP_DESC)
-    texts = [log.message for log in reversed(logs) if with_traceback or TRACEBACK not in log.message]
-    return [line for text in texts for line in text.splitlines()][-MOST_LINES:]
+    texts = [log.message for log in reversed(logs) if reason is None or TRACEBACK not in log.message]
+    lines = [line for text in texts for line in text.splitlines()]
+    told = notice(flow_run.name, error, reason or str(state.message or state.name), lines)
+    emit_event(**told.as_event(str(flow_run.id), flow_run.tags, flow=flow.name, state=state.name))

@@ -18,14 +18,14 @@ from uuid import UUID
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import LogFilter
-from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
+from prefect.client.schemas.objects import FlowRun, WorkerStatus
 from prefect.client.schemas.sorting import LogSort
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run
-from prefect.settings import PREFECT_UI_URL
 from prefect.states import Cancelled as CancelledState
 from prefect.states import Cancelling, Crashed, Pending
+from prefect.utilities.urls import url_for
 
 from evidence.dvc.lock import drop_absent, dvc_lock
 from evidence.remote.made import compare
@@ -35,10 +35,9 @@ from flows.local.graph import Graph
 from flows.places import Places, Retries, WorkerLost
 from flows.team.notices.automations import GONE, LOST, LOST_AFTER_S
 from flows.team.notices.notice import TRACEBACK
-from flows.team.pools.inputs import changed_params, committed, needed
 from flows.team.pools.lease import EXPIRY_S
 from flows.team.pools.leases import LOOK_S, Leases
-from flows.team.pools.order import FAILED, Ordered, signed
+from flows.team.pools.order import FAILED, Ordered, changed_params, committed, needed, signed
 from flows.team.pools.slots import slots_held
 from flows.team.pools.table import FILE, needs
 from ground.io import DataError, PathfinderError, TransientError, sha256_of, write_text
@@ -48,10 +47,7 @@ FLOW = "stage"
 ORDERS = Path(".pathfinder/orders")
 _FAILED = re.compile(re.escape(FAILED).replace(r"\{\}", "(.*?)"))
 _POLL_S, _LOGS = 1.0, 200
-_LOGGER = "prefect.flow_runs"
-"""The logger of a flow; Prefect's workers and pull steps have others."""
-_TAKER = "prefect.worker.name"
-_WAITING = (StateType.SCHEDULED, StateType.PENDING)
+_ERRORS = {"transient": TransientError, "lost": WorkerLost}  # by flows.places.class_of; any other is a DataError
 
 
 class Away(Places):
@@ -203,7 +199,7 @@ class Away(Places):
         except DvcError as error:
             ended = f"{need.launch.split()[0]} ended with status {error.code}; last line: {error.last or 'none'}"
             kind, cause = failures or ("lost", ended)
-            raise _error(kind)(f"{name} in pool {need.pool}: {cause}") from error
+            raise _ERRORS.get(kind, DataError)(f"{name} in pool {need.pool}: {cause}") from error
         finally:
             path.unlink(missing_ok=True)
 
@@ -228,19 +224,23 @@ class Away(Places):
         with get_client(sync_client=True) as client:
             while True:
                 run = client.read_flow_run(run.id)
-                if run.state is not None and run.state.is_final():
+                state = run.state or Pending()
+                if state.is_final():
                     break
-                is_waiting = run.state is not None and run.state.type in _WAITING
+                is_waiting = state.is_scheduled() or state.is_pending()
                 for line in () if is_waiting else _new_lines(client, run.id, seen):
                     on_line(line)
-                if run.state is not None and run.state.is_running() and time.monotonic() - looked >= LOOK_S:
+                if state.is_running() and time.monotonic() - looked >= LOOK_S:
                     looked = time.monotonic()
                     with contextlib.suppress(TransientError, OSError):
                         if is_lost():  # the server would notice it a minute later
                             _crash(client, run.id, EXPIRY_S)
-                if not is_waiting or self._has_worker(client, need.pool, run):
+                workers = client.read_workers_for_work_pool(self._pools[need.pool]) if is_waiting else []
+                online = {worker.name for worker in workers if worker.status == WorkerStatus.ONLINE}
+                taker = run.labels.get("prefect.worker.name")  # none as long as any worker may take the run
+                if not is_waiting or (taker in online if taker else online):
                     since = time.monotonic()
-                elif run.state and run.state.is_pending() and time.monotonic() - since > LOST_AFTER_S:
+                elif state.is_pending() and time.monotonic() - since > LOST_AFTER_S:
                     _crash(client, run.id, LOST_AFTER_S)  # it has no heartbeat yet that the server could miss
                 elif time.monotonic() - since > need.wait_s:
                     _cancel(client, run.id, "no worker took it")
@@ -253,25 +253,20 @@ class Away(Places):
                     with contextlib.suppress(httpx.TransportError):
                         _cancel(client, run.id, "the run that waits for it was ended")
                     raise Cancelled("the run is ending")
-            if run.state.type is not StateType.COMPLETED:
+            if not state.is_completed():
                 time.sleep(_POLL_S)  # the last lines of a failed run arrive a moment after its state
             for line in _new_lines(client, run.id, seen):
                 on_line(line)
         return run
 
-    def _has_worker(self, client: SyncPrefectClient, pool: str, run: FlowRun) -> bool:
-        """Return whether the worker that took a run is online or, if none has taken it yet, any worker of the pool."""
-        workers, taker = client.read_workers_for_work_pool(self._pools[pool]), run.labels.get(_TAKER)
-        return any(worker.status == WorkerStatus.ONLINE and taker in (None, worker.name) for worker in workers)
-
     def _require_completed(self, name: str, run: FlowRun) -> None:
         """Raise the error of a worker's run that did not complete."""
         state = run.state or Pending()
-        message = "was cancelled" if state.type is StateType.CANCELLED else state.message or state.name or ""
-        kind = "lost" if state.type is StateType.CRASHED else (state.name or "").lower()
-        if state.type is not StateType.COMPLETED:
+        message = "was cancelled" if state.is_cancelled() else state.message or state.name or ""
+        kind = "lost" if state.is_crashed() else (state.name or "").lower()
+        if not state.is_completed():
             told = printable(" ".join(message.split()))
-            raise _error(kind)(f"{name} in pool {self.needs[name].pool}: {told} ({_link(run)})")
+            raise _ERRORS.get(kind, DataError)(f"{name} in pool {self.needs[name].pool}: {told} ({_link(run)})")
 
 
 def pause_s(waited_s: float, is_waiting: bool) -> float:
@@ -280,13 +275,13 @@ def pause_s(waited_s: float, is_waiting: bool) -> float:
 
 
 def _new_lines(client: SyncPrefectClient, run: UUID, seen: dict[UUID, datetime]) -> Iterator[str]:
-    """The log lines of a worker's run that are not yet ``seen``; the cause of a failure is in the run's state."""
+    """The flow's own lines in a worker's log that are not yet ``seen``; a failure's cause is in the run's state."""
     after = max(seen.values(), default=None)
     wanted = LogFilter.model_validate({"flow_run_id": {"any_": [run]}, "timestamp": {"after_": after}})
     for offset in range(0, 1 << 30, _LOGS):
         found = client.read_logs(wanted, limit=_LOGS, offset=offset, sort=LogSort.TIMESTAMP_ASC)
         for line in found:
-            if line.id not in seen and line.name == _LOGGER and TRACEBACK not in line.message:
+            if line.id not in seen and line.name == "prefect.flow_runs" and TRACEBACK not in line.message:
                 yield printable(line.message)
             seen[line.id] = line.timestamp
         if len(found) < _LOGS:
@@ -305,23 +300,16 @@ def _work_pool(pool: str) -> str:
         ) from error
 
 
-def _error(kind: str) -> type[PathfinderError]:
-    """The class of an error that a machine names (flows.places.class_of)."""
-    return {"transient": TransientError, "lost": WorkerLost}.get(kind, DataError)
-
-
 def _crash(client: SyncPrefectClient, run: UUID, silent_s: float) -> None:
     client.set_flow_run_state(run, Crashed(message=f"{LOST} {silent_s:.0f} s: {GONE}"), force=True)
 
 
 def _cancel(client: SyncPrefectClient, run: UUID, reason: str) -> None:
-    found = client.read_flow_run(run)
-    if found.state is not None and not found.state.is_final():
-        waits = found.state.type is StateType.SCHEDULED
-        with contextlib.suppress(ObjectNotFound):
-            client.set_flow_run_state(run, (CancelledState if waits else Cancelling)(message=reason), force=waits)
+    """Cancel a run; the server refuses it if the run has ended."""
+    with contextlib.suppress(ObjectNotFound):
+        waits = (client.read_flow_run(run).state or Pending()).is_scheduled()
+        client.set_flow_run_state(run, (CancelledState if waits else Cancelling)(message=reason), force=waits)
 
 
 def _link(run: FlowRun) -> str:
-    base = PREFECT_UI_URL.value()
-    return f"{str(base).rstrip('/')}/runs/flow-run/{run.id}" if base else f"run {run.name}"
+    return url_for(run) or f"run {run.name}"

@@ -33,7 +33,6 @@ from ground.remote import Store
 from ground.text import printable
 
 LOOK_S = 4.0
-_LONGEST = 200
 
 
 class Elsewhere(PathfinderError, RuntimeError):
@@ -64,7 +63,7 @@ class Leases:
         try:
             yield lease.is_mine if lease is not None else lambda: True
         except BaseException as error:
-            cause = printable(" ".join(str(error).split()) or type(error).__name__)[:_LONGEST]
+            cause = printable(" ".join(str(error).split()) or type(error).__name__)[:200]
             if lease is not None and not self._end(name, cause=cause):
                 raise TransientError(f"{name}: another run has taken it over, as this one had given no sign") from None
             raise

@@ -36,11 +36,9 @@ from flows.local import storage
 from flows.local.dvc import Dvc, OnLine
 from flows.local.lock import held
 from flows.places import class_of
-from flows.team.deployment.branch import Clone
-from flows.team.deployment.git import origin_of
-from flows.team.pools.inputs import place
+from flows.team.deployment.git import Clone, origin_of
 from flows.team.pools.leases import Elsewhere, Leases
-from flows.team.pools.order import FAILED, verified
+from flows.team.pools.order import FAILED, place, verified
 from flows.team.pools.table import needs
 from ground.io import DataError, PathfinderError, write_text
 from pathfinder.core.params import PARAMS_FILE

@@ -41,7 +41,7 @@ RUNS = (
     Fault(
         "D2",
         "the second of two nightlies replaces the branch of the first",
-        "flows/team/deployment/branch.py",
+        "flows/team/deployment/git.py",
         'f"--force-with-lease={branch}:"',
         '"--force"',
         f"{FLOWS}/test_branch.py::test_two_runs_and_a_person_keep_their_work",
@@ -106,8 +106,8 @@ RUNS = (
         "D7",
         "a worker that is restarted from another shell stores results in its own folder",
         "flows/team/deployment/definition.py",
-        "places = named if remote or not kept.get(REMOTE) else",
-        "places = named if True else",
+        'places = os.environ if os.environ.get(REMOTE, "").strip() or not kept.get(REMOTE) else',
+        "places = os.environ if True else",
         f"{FLOWS}/test_definition.py::test_a_remote_is_kept_by_a_later_up_from_another_shell",
     ),
     Fault(
