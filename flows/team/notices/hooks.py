@@ -21,8 +21,6 @@ from flows.local.dvc import Cancelled
 from flows.team.notices.notice import MOST_LINES, TRACEBACK, notice
 from ground.text import plain_message
 
-_FLUSH_S = 3.0
-
 
 def tell(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     """Emit the event of a run that failed or crashed; a run that someone ended needs no notice."""
@@ -30,7 +28,7 @@ def tell(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
     error = found if isinstance(found, BaseException) else None  # in a process other than the flow's
     if isinstance(error, (Cancelled, KeyboardInterrupt)):
         return
-    APILogWorker.drain_all(timeout=_FLUSH_S, at_exit=False)
+    APILogWorker.drain_all(timeout=3.0, at_exit=False)
     reason = plain_message(error)
     wanted = LogFilter.model_validate({"flow_run_id": {"any_": [flow_run.id]}})
     with get_client(sync_client=True) as client:

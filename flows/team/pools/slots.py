@@ -20,7 +20,6 @@ from prefect.exceptions import PrefectException
 from flows.local.dvc import OnLine
 
 LEASE_S = 60.0
-_LOOK_S = 5.0
 
 
 @contextlib.contextmanager
@@ -42,7 +41,7 @@ def slots_held(wanted: Mapping[str, int], check: Callable[[], None], on_line: On
                 if attempt == 0:
                     on_line(f"waits for {wanted[name]} of the slots {name}")
                 check()
-                time.sleep(_LOOK_S)
+                time.sleep(5.0)
         yield
     finally:
         with contextlib.suppress(httpx.HTTPError, PrefectException):  # the leases end by themselves
