@@ -83,3 +83,31 @@ def test_an_end_without_a_message_in_time_is_missing_unless_the_server_was_away(
     )
     assert judged(tmp_path, outage=120.0) == Told(excused=1)
     assert judged(tmp_path, end="Ctrl-C", struck=110.0) == Told()
+
+
+@pytest.mark.parametrize(
+    ("state", "times", "outages", "told"),
+    [
+        ("CRASHED", [113.0], [], Told(1, slowest_s=2.0)),
+        ("CRASHED", [], [], Told(missing=["the stage's run r, CRASHED: no message after 60 s"])),
+        ("CRASHED", [], [(102.0, 109.0)], Told(excused=1)),
+        ("FAILED", [], [], Told()),
+    ],
+)
+def test_a_stage_in_a_pool_needs_a_message_if_it_crashed(
+    state: str, times: list[float], outages: list[tuple[float, float]], told: Told
+) -> None:
+    assert pooled(state, times, outages) == told
+
+
+@pytest.mark.parametrize(("state", "times"), [("COMPLETED", [113.0]), ("CRASHED", [113.0, 114.0])])
+def test_any_other_message_about_a_stage_in_a_pool_is_false(state: str, times: list[float]) -> None:
+    (found,) = pooled(state, times, []).false
+    assert f"{state}, message {len(times)}" in found
+
+
+def pooled(state: str, times: list[float], outages: list[tuple[float, float]]) -> Told:
+    """Judge messages about a run of a stage that was ordered at 100 s and ended at 111 s."""
+    message = {"link": "http://x/runs/flow-run/r", "run": "work at 1", "subject": "work at 1 crashed"}
+    run = Known("r", "work at 1", state, 111.0, (100.0, math.inf))
+    return judge([], [(when, message) for when in times], outages, [run])
