@@ -1,8 +1,8 @@
 """Every claim of the lock about a stage, compared with the file as it is now and with the record of the run.
 
 Three witnesses name each command, parameter, input and output: the project now, the lock and the record. If one differs
-from the other two, it is the one that was changed. If the project and the lock agree against the record, both were
-changed after the run.
+from the other two, that one was changed. If the project and the lock agree against the record, both were changed after
+the run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RECORDER = __name__.partition(".")[0]
 
 
 class _Nothing(str):
-    """A word that equals no text: the value of a key can be this very word."""
+    """A word that is unequal to every text, because a value can be the same word."""
 
     __slots__ = ()
     __hash__ = str.__hash__
@@ -52,7 +52,7 @@ class Claims:
     ) -> None:
         self.workspace, self.stores = workspace, stores
         self.stage, self.defined, self.record = stage, defined, record
-        # Shipped data was made once, by older code: only a new run can tell whether today's makes the same.
+        # Older code made the shipped data: only a new run can tell if today's code makes the same bytes.
         self.made_once = defined is not None and defined.file != MAIN.as_posix()
 
     def findings(self) -> Iterator[Finding]:
@@ -75,7 +75,7 @@ class Claims:
         yield from self._sha256()
 
     def changed_code(self) -> list[str]:
-        """The files of code that are not, or not as, the record has them."""
+        """The files of code that are missing or differ from the record."""
         code = self.record.content["code"] if self.record else {}
         now = {path: self.workspace.digest(path) for path in code}
         return [path for path, entry in code.items() if (found := now[path]) is None or found.md5 != entry["md5"]]
@@ -89,7 +89,7 @@ class Claims:
             values = f"{defined.file} has {defined.cmd!r}"
             values += f", the record {command!r}" if self.record else ""
             yield self._finding(self.stage.file, f"{self.stage.name} ran {self.stage.cmd!r}; {values}")
-        if names := ", ".join(sorted(self.stage.params.keys() - {*defined.params})):  # ``_params`` names the others
+        if names := ", ".join(sorted(self.stage.params.keys() - {*defined.params})):  # ``_params`` names added keys
             yield self._finding(self.stage.file, f"{self.stage.name}: params differ from {defined.file}: {names}")
         recorded = (self.record.inputs, self.record.outputs) if self.record else (self.stage.deps, self.stage.outs)
         sides = ("deps", defined.deps, self.stage.deps), ("outs", defined.all_outs, self.stage.outs)
@@ -118,7 +118,7 @@ class Claims:
                 yield self._finding(where, message, cause=cause, about=f"{defined.params_file}:{name}")
 
     def _path(self, path: str, locked: str, kind: str) -> Iterator[Finding]:
-        """Compare one input or output; in a folder, the files that differ are named."""
+        """Compare one input or output; for a folder, name the files that differ."""
         for link in self.workspace.links(path):
             yield self._finding(link, LINK.format(self.workspace.target(link)), cause="link")
         for name in self.workspace.unread(path) if kind == "output" else ():
@@ -163,7 +163,7 @@ class Claims:
             yield self._finding(f"{where}/{name}", message, level, cause="bytes", rank=rank)
 
     def _judge(self, what: str, now: Any, locked: Any, recorded: Any, where: str) -> tuple[str, str]:
-        """Which witness was changed, as the file to blame and a message with every value that differs."""
+        """The file of the witness that was changed, and a message with every value that differs."""
         is_now, in_lock, in_record = _short(now), _short(locked), _short(recorded)
         if now == recorded:
             file = self.stage.file
@@ -179,7 +179,7 @@ class Claims:
         return where, message
 
     def _remedy(self, path: str, file: str = "") -> str:
-        """How to get the bytes back that the lock names; ``file`` is the file of a folder at ``path``."""
+        """The remedy that restores the bytes in the lock; ``file`` is the file of a folder at ``path``."""
         if not self.workspace.is_tracked(path):
             return f"; to restore it, delete it and run `dvc checkout {path}`"
         if (since := self.workspace.since(file or path)) != NO_COMMIT:
@@ -202,7 +202,7 @@ class Claims:
             yield self._finding(path, "is missing; get it with `dvc pull` or `dvc checkout`", cause="missing")
 
     def _size_and_mode(self, path: str, now: Digest) -> Iterator[Finding]:
-        """The sizes in the lock, and the permission to execute, of a path whose bytes are as they should be."""
+        """Compare a path whose bytes are correct with its sizes and its permission to execute in the lock."""
         stated, nfiles = self.stage.about(path), len(now.files) if now.is_folder else None
         for what, claim, real in (("size", stated.size, now.size), ("nfiles", stated.nfiles, nfiles)):
             if claim is not None and claim != real:
@@ -219,7 +219,7 @@ class Claims:
             for path, entry in content.get(kind, {}).items():
                 found = self.workspace.digest(path)
                 if found is not None and found.md5 == entry["md5"] and found.sha256 != entry["sha256"]:
-                    message = f"sha256 is {found.sha256}, the record of the run has {entry['sha256']}, with one md5"
+                    message = f"sha256 is {found.sha256}, the run's record has {entry['sha256']}, with the same md5"
                     yield self._finding(path, message, cause="sha256")
 
     def code(self, changed: list[str]) -> Iterator[Finding]:
@@ -260,12 +260,12 @@ def differing(key: str, values: tuple[Any, ...]) -> Iterator[tuple[str, tuple[An
 
 
 def quoted(value: str) -> str:
-    """A text as it is, but the word of ``NONE`` in quotation marks."""
+    """The text unchanged, or in quotation marks if it is the word of ``NONE``."""
     return json.dumps(value) if value == str(NONE) else value
 
 
 def comparable(*given: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Two environments with the digests of those packages of which both have the same version and a digest."""
+    """Two environments, with digests only of packages that have a digest and the same version in both."""
     wheels, versions = ([each.get(key, {}) for each in given] for key in ("wheels", "packages"))
     shared = [n for n in wheels[0] if n in wheels[1] and versions[0].get(n) == versions[1].get(n)]
     kept = ({name: each[name] for name in shared} for each in wheels)

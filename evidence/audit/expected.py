@@ -1,6 +1,6 @@
 """The stages and origins that must exist: every stage of dvc.yaml, and an origin for everything that a stage reads.
 
-A stage of another pipeline needs no record, so it may only make what that pipeline is for: shipped data.
+A stage of another pipeline needs no record, so it may make only shipped data.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def without_origin(chosen: dict[str, Locked], pipeline: dict[str, Stage], worksp
 
 
 def _expected(stages: dict[str, Locked], pipeline: dict[str, Stage]) -> set[str]:
-    """The stages of dvc.yaml, and the earlier stages that made what they, or the shipped data, consist of."""
+    """The stages of dvc.yaml, and the earlier stages that made their inputs or the original of the shipped data."""
     main = {name for name, stage in pipeline.items() if stage.file == MAIN.as_posix()}
     read = {path for name in main for path in pipeline[name].deps}
     if history.SHIPPED_POINTER in stages:

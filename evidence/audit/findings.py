@@ -44,7 +44,7 @@ class Finding:
 
 
 def listed(names: Iterable[str], shown: int = _NAMED) -> str:
-    """The names, or the first ``shown`` and the number of the others."""
+    """The names, or the first ``shown`` and the number of the rest."""
     names = list(names)
     if len(names) <= shown + 1:
         return ", ".join(names)

@@ -35,7 +35,7 @@ class Objects:
                 yield from self.missing(inner, f"{path}/{name}", why)
 
     def runs(self, stages: Mapping[str, Locked], records: Mapping[str, list[Record]]) -> Iterator[Finding]:
-        """The run-cache entries that would restore other outs than a recorded run with the same inputs made."""
+        """The run-cache entries whose outs differ from the outs of a recorded run with the same inputs."""
         for file in run_cache_entries(self.folder):
             where = self.name(file)
             try:
@@ -49,11 +49,11 @@ class Objects:
                 made += [stage.outs] if (stage.deps, stage.params) == (run.deps, run.params) else []
                 if made and run.outs not in made:
                     differ = ", ".join(path for path, md5 in run.outs.items() if md5 != made[0].get(path))
-                    message = f"would restore another {differ} than the recorded run made; delete the entry"
+                    message = f"would restore {differ}, which the recorded run made differently; delete the entry"
                     yield Finding(where, message, stages=(stage.name,))
 
     def _damaged(self, md5: str, path: str) -> tuple[Finding, ...]:
-        """The objects of ``path`` whose bytes do not have the md5 in their name; those that are not here are fine."""
+        """The objects of ``path`` that are here and whose bytes do not have the md5 in their name."""
         file = object_file(self.folder, md5)
         if not file.is_file():
             return ()

@@ -20,7 +20,7 @@ def parts_of(pointer: str) -> list[str]:
 
 
 def value_at(content: Any, pointer: str, name: str) -> Any:
-    """The value under a pointer; raises ``DataError`` that says what there is instead."""
+    """The value under a pointer; raises a ``DataError`` that names the parts that exist."""
     place = ""
     for part in parts_of(pointer):
         inner = dict(_items(content))
@@ -57,7 +57,7 @@ def files_of(origins: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def recomputed(how: str, values: list[Any]) -> list[float] | None:
-    """The figures that a text must show if they were made from these values in this way; ``None`` for other ways."""
+    """The figures that a text must show if they were made from these values in this way; ``None`` if it is unknown."""
     flat = [number for value in values for number in _numbers(value)]
     if how in ("copy", "copies"):
         return flat or None
@@ -76,7 +76,7 @@ def recomputed(how: str, values: list[Any]) -> list[float] | None:
 
 
 def shows(text: Any, figure: float) -> bool:
-    """True if a printed text, or a number, has this figure, rounded to the digits that are printed."""
+    """True if a printed text, or a number, has this figure, rounded to the printed digits."""
     if isinstance(text, (int, float)):
         return abs(float(text) - figure) <= 1e-9 * max(1.0, abs(figure))
     for match in _NUMBER.finditer(str(text)):

@@ -1,4 +1,4 @@
-"""The records as evidence: which of them attests a stage, which contradicts it, who signed it, which were edited."""
+"""The records as evidence: which records attest or contradict a stage, who signed them, and which were edited."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _READ: dict[tuple[str, str, frozenset[str]], tuple[list[str], dict[str, str]]] =
 
 
 def witness(stage: Locked, records: list[Record], workspace: Workspace, keys: Keys) -> Record | None:
-    """The record that speaks about the run in the lock, or ``None``.
+    """The record that attests or contradicts the run in the lock, or ``None``.
 
-    Best is one that agrees with the lock in everything. Otherwise it is one that made one of these outs, one with
-    the same inputs, or one of the run whose files are here: such a record contradicts the lock.
+    The best record agrees with the lock in everything. The next best has one of the lock's outs, has its inputs, or
+    describes the files that are here: such a record contradicts the lock.
     """
     intact = [record for record in records if record.is_intact]
     if made := [record for record in intact if record.made(stage)]:
@@ -52,7 +52,7 @@ def witness(stage: Locked, records: list[Record], workspace: Workspace, keys: Ke
 
 
 def unreproducible(stage: Locked, records: list[Record]) -> Iterator[Finding]:
-    """Runs with the same inputs as the one in the lock that made other outs, with what differed around them."""
+    """Runs with the inputs of the run in the lock but different outs, with the differences of their environments."""
     attested = attesting(records, stage)
     if attested is None:
         return
@@ -95,7 +95,7 @@ def tampered_journals(stage: Locked, records: list[Record], root: Path) -> Itera
 
 
 def around(record: Record, stage: Locked) -> Iterator[Finding]:
-    """The materials of the attesting run that no dependency covers: foreign modules, other packages, edited files."""
+    """The materials of the attesting run that no dependency covers: foreign modules, other versions, edited files."""
     for name in record.content.get("unlisted_modules", {}):
         message = "the run loaded this module, which is neither in the code of the stage nor in the environment"
         yield Finding(name, message, stages=(stage.name,))
@@ -125,20 +125,20 @@ def entered_records(root: Path, stage: str) -> list[Record]:
 
 
 def record_of(root: Path, stage: Locked) -> Record | None:
-    """The record that counts as evidence and whose run is the one in the lock, a signed one first; ``None`` without."""
+    """The record of the run in the lock if it counts as evidence, a signed one first; ``None`` if there is none."""
     made = [record for record in entered_records(root, stage.name) if record.made(stage)]
     return next(iter(signed_first(made, trusted_keys(root))), None)
 
 
 def records_of(root: Path, stage: str) -> list[Record]:
-    """The known records of a stage, newest first; of runs that made the same, those that a trusted key signed first."""
+    """The known records of a stage, newest first; if two describe equal runs, signed records first."""
     found = known_records(root, stage)
     runs = {json.dumps([r.content.get("params"), r.inputs, r.outputs], sort_keys=True) for r in found}
     return signed_first(found, trusted_keys(root)) if len(runs) < len(found) else found
 
 
 def signed_first(records: list[Record], keys: Keys) -> list[Record]:
-    """The records in their order, those that a trusted key signed first: others may be planted."""
+    """The records that a trusted key signed, then the rest, which may be planted; each group keeps its order."""
 
     def is_signed(record: Record) -> bool:
         with suppress(DataError):
@@ -149,7 +149,7 @@ def signed_first(records: list[Record], keys: Keys) -> list[Record]:
 
 
 def tampered_records(root: Path, keys: Keys) -> Iterator[Finding]:
-    """Records that were edited, and where the ledger, the records and their signed statements do not agree."""
+    """Edited records, and differences between the ledger, the records and their signed statements."""
     found: dict[tuple[str, str], Record] = {}
     heads: dict[tuple[str, str], str | None] = {}
     for folder in sorted(path for path in (root / RECORDS).glob("*") if path.is_dir()):
@@ -206,7 +206,7 @@ def signers_of(record: Record, keys: Keys) -> list[str]:
 
 
 def verified(record: Record, keys: Keys) -> tuple[list[str], str | None]:
-    """``signers_of`` a record, and the head of the ledger before it, if the statement or a receipt names one.
+    """The ``signers_of`` a record, and the ledger's head before it if the statement or a receipt names the head.
 
     Raises ``DataError`` as ``signers_of`` does.
     """
@@ -226,7 +226,7 @@ def verified(record: Record, keys: Keys) -> tuple[list[str], str | None]:
 
 
 def _read(content: bytes, record: Record, keys: Keys) -> tuple[list[str], dict[str, str]]:
-    """Who signed a statement, and the sha256 of the files that it names."""
+    """The signers of a statement, and the sha256 of the files that it names."""
     name = f"{record.path.parent.name}/{record.path.stem}{SIGNED}"
     kind, payload, signers = opened(content, keys, name)
     if kind != PAYLOAD_TYPE:
@@ -259,7 +259,7 @@ def _verify_model(record: Record, expected: str, keys: Keys) -> None:
         raise DataError(f"{name}: the signature of the model was deleted; the signed statement names it")
     content = path.read_bytes()
     if sha256_of(content) != expected:
-        raise DataError(f"{name}: the signature of the model was edited; the signed statement names another")
+        raise DataError(f"{name}: the signature of the model was edited; the signed statement names a different one")
     verify_model(content, *model, keys, name)
 
 

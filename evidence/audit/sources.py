@@ -1,4 +1,4 @@
-"""The manifest of downloaded sources, if the project has one: its files, compared with the workspace, and in words."""
+"""The manifest of downloaded sources, if the project has one: it is compared with the workspace, and described."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def compared(workspace: Workspace) -> Iterator[Finding]:
 
 
 def lines_about(path: str, manifest: dict[str, dict[str, Any]]) -> list[str]:
-    """Where the source at a path, or the source that contains it, came from, and the sha256 of its files."""
+    """The origin of the source that is at a path or contains it, and the sha256 of the source's files."""
     lines = []
     for name, source in manifest.items():
         folder = f"{RAW}/{name}"

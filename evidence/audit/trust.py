@@ -1,7 +1,7 @@
 """The keys that an audit trusts: files of public keys, and a signed list that says when each of its keys is valid.
 
-The list is a DSSE envelope, ``keys.json`` in the folder of trusted keys. A root key signs it: one that the auditor
-names with ``--root-key`` or, without that option, any trusted key that the list does not have.
+The list is a DSSE envelope, ``keys.json`` in the folder of trusted keys. A root key signs the list: the key that the
+auditor names with ``--root-key`` or, without that option, any trusted key that is not in the list.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ Time = Annotated[AwareDatetime, Field(strict=False)]
 
 
 class Revoked(Form):
-    """The time from which a key counts no more, and why."""
+    """The time from which a key no longer counts, and the reason."""
 
     at: Time
     reason: Annotated[str, Field(min_length=1)]
 
 
 class Listed(Form):
-    """A public key (PEM) in the list: who has it, and from and until when it may sign."""
+    """A public key (PEM) in the list: its holder, and the period in which it may sign."""
 
     name: str
     pem: str
@@ -57,7 +57,7 @@ class Listed(Form):
     revoked: Revoked | None = None
 
     def problem(self, time: datetime) -> str:
-        """Why a signature of that time does not count; empty if it does."""
+        """The reason why a signature of that time does not count; empty if it counts."""
         if time < self.start:
             return f"is not valid before {self.start.isoformat()}"
         if self.until and time >= self.until:
@@ -65,7 +65,7 @@ class Listed(Form):
         return self.loss(time)
 
     def loss(self, time: datetime | None = None) -> str:
-        """Since when the key is revoked, and why; empty if it is not, or was not yet at ``time``."""
+        """The time and reason of the key's revocation; empty if it is not revoked, or was not at ``time``."""
         if self.revoked is None or (time and time < self.revoked.at):
             return ""
         return f"is revoked since {self.revoked.at.isoformat()} ({self.revoked.reason})"
@@ -87,7 +87,7 @@ class KeyList(Form):
 
 
 class RefusedKeyError(DataError):
-    """A key of the list was not valid when it signed; ``why`` does not name what it signed."""
+    """A key of the list was not valid when it signed; ``why`` does not name the signed document."""
 
     def __init__(self, where: str, name: str, time: str, problem: str) -> None:
         super().__init__(f"{where}: key {name} signed it at {time:.40}, but {problem}")
@@ -119,7 +119,7 @@ class Keys(dict[str, bytes]):
             yield Finding(LIST.as_posix(), f"key {name} signed {runs}, but {problem}", stages=tuple(stages))
 
     def revoked(self, signers: Iterable[str], time: datetime | None = None) -> str:
-        """Which of the signers is revoked, at ``time`` or at all, and why; empty if none is."""
+        """The signer that is revoked, at ``time`` or at all, and the reason; empty if there is none."""
         return self._first(signers, lambda each: each.loss(time))
 
     def require_valid(self, signers: Iterable[str], where: str, remedy: str) -> None:
@@ -128,7 +128,7 @@ class Keys(dict[str, bytes]):
             raise DataError(f"{where}: {problem}, and it signed this; {remedy}")
 
     def invalid_since(self, signers: Iterable[str], time: datetime) -> str:
-        """Which of the signers was not valid at ``time`` or later, and why; empty if all were."""
+        """The signer that was not valid at ``time`` or later, and the reason; empty if all were valid."""
         return self._first(signers, lambda each: each.problem(max(time, each.start)))
 
     def _first(self, signers: Iterable[str], why: Callable[[Listed], str]) -> str:
@@ -137,7 +137,7 @@ class Keys(dict[str, bytes]):
 
 
 def moment_of(text: Any) -> datetime | None:
-    """The time in a text, in UTC if it names no zone; ``None`` if it is not one."""
+    """The time in a text, in UTC if it names no zone; ``None`` if the text is not a time."""
     try:
         time = datetime.fromisoformat(str(text))
     except ValueError:
@@ -146,9 +146,9 @@ def moment_of(text: Any) -> datetime | None:
 
 
 def trusted_keys(root: Path, files: Iterable[Path] = (), roots: Iterable[Path] = ()) -> Keys:
-    """The keys in ``TRUSTED``, this user's own if there are any, the ones in ``files``, and the signed list's.
+    """The keys in ``TRUSTED``, this user's own keys, and the keys in ``files`` and in the signed list.
 
-    With ``roots``, only the ones in ``files`` and the list's count, and one of ``roots`` must have signed the list.
+    With ``roots``, only the keys in ``files`` and in the list count, and one of ``roots`` must have signed the list.
     Raises ``DataError`` if a file cannot be read or is not a public key, or if no root signed the list.
     """
     given, named = _read(files), _read(roots)
@@ -180,7 +180,7 @@ def read_list(root: Path, roots: Mapping[str, bytes]) -> KeyList:
 
 
 def version_of(root: Path) -> tuple[int, str] | None:
-    """The number, which nobody verified, and the sha256 of the list; ``None`` without a list."""
+    """The unverified number and the sha256 of the list; ``None`` without a list."""
     if not (root / LIST).exists():
         return None
     content, where = (root / LIST).read_bytes(), LIST.as_posix()
@@ -238,7 +238,7 @@ def _public_key(file: Path) -> bytes:
 
 
 def why_trusted(workspace: Workspace, keys: Keys, files: Iterable[Path] = ()) -> dict[str, str]:
-    """Who each trusted key belongs to, and since when it is trusted: by ``files``, the list, a commit, or as own."""
+    """The owner of each trusted key, and the file, list or commit that made the key trusted."""
     found = {key_id(_public_key(file)): f"{file.stem} (--key {file})" for file in files}
     for key, each in keys.listed.items():
         found[key] = f"{each.name} ({LIST.as_posix()}, since {each.start.isoformat()})"

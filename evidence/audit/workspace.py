@@ -60,7 +60,7 @@ class Workspace:
         return bool((self.root / path).stat().st_mode & 0o100)
 
     def state_of_commit(self, runs: Iterable[str] = (), code: int = 0) -> str:
-        """The commit, uncommitted changes, and what is newer than the ``runs``: commits and ``code`` files."""
+        """The commit, uncommitted changes, and the commits and ``code`` files that are newer than the ``runs``."""
         commit = self.head()
         if commit is None:
             return "no git repository"
@@ -122,7 +122,7 @@ def _is_special(path: str | Path) -> bool:
 
 
 def _at_and_below(places: Iterable[Path]) -> Iterator[str]:
-    """The places and all that is below them; what is in a folder that is closed to this user is left out."""
+    """The places and everything below them, except the content of folders that this user cannot read."""
     for place in map(os.fspath, places):
         yield place
         for folder, folders, files in os.walk(place):

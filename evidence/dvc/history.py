@@ -46,7 +46,7 @@ _PLAIN = re.compile(r"(    [^&*!%\"'|>\[{#\n]*(''|\[\]|\{\})?\n)*")
 
 @cache
 def _usual(path: str) -> str:
-    """A path without what does not count, such as a slash at its end. The stages of a lock repeat paths."""
+    """A path in its shortest form, for example without a slash at its end. The stages of a lock repeat paths."""
     return Path(path).as_posix()
 
 
@@ -100,7 +100,8 @@ class Pointer(Form):
 class Locked:
     """One stage of a dvc.lock: md5 by path, parameter values by key. A ``.dvc`` file is a stage without a command.
 
-    ``claims`` are the statements about each path, and ``flags`` those that DVC acts on although no record has them.
+    ``claims`` are the statements about each path, and ``flags`` the statements that DVC acts on although no record has
+    them.
     """
 
     name: str
@@ -113,7 +114,7 @@ class Locked:
     flags: tuple[str, ...] = ()
 
     def about(self, path: str) -> PathClaim:
-        """The statement about a path; one that states nothing if there is none."""
+        """The statement about a path, or an empty statement."""
         return self.claims.get(path) or PathClaim(path=path)
 
 
@@ -121,7 +122,7 @@ def read_lock(root: Path) -> dict[str, Locked]:
     """The stages of the dvc.lock of every pipeline and of the ``.dvc`` files of ``root``, by name.
 
     Raises ``DataError`` if the main dvc.lock does not exist, a file is not valid YAML or has a different form, or two
-    files have a stage with one name, of which only one would be checked.
+    files have a stage with the same name, because only one would be checked.
     """
     if not (root / MAIN_LOCK).exists():
         raise DataError(
@@ -169,7 +170,7 @@ def _stages(content: Any, name: str) -> dict[str, Locked]:
 def read_run(file: Path, name: str) -> Locked:
     """The run in a run-cache entry, which messages call ``name``; raises ``DataError`` if its form is wrong.
 
-    The stores of a project have equal entries, and a lock that was read has most of them: each content is parsed once.
+    The stores of a project and its lock have mostly equal entries: each content is parsed once.
     """
     content = file.read_bytes()
     if (run := _RUNS.get(content)) is None:

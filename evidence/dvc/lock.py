@@ -65,7 +65,7 @@ def drop(root: Path, names: Collection[str]) -> None:
 
 
 def entries(root: Path) -> dict[str, Any]:
-    """The entries of dvc.lock by stage, as DVC wrote them; none without the file."""
+    """The entries of dvc.lock by stage, as DVC wrote them; empty without the file."""
     return (read_yaml(root / MAIN_LOCK).get("stages") or {}) if (root / MAIN_LOCK).exists() else {}
 
 
@@ -83,9 +83,9 @@ def replace_blocks(text: str, changed: str) -> str:
 
 
 def outs_of(root: Path, stage: str) -> dict[str, str]:
-    """The outs of one stage in dvc.lock, where only that stage is parsed; empty if the file lacks it.
+    """The outs of one stage in dvc.lock, of which only that stage is parsed; empty if the file lacks it.
 
-    Raises ``DataError`` if the entry is not valid, and ``OSError`` or ``UnicodeDecodeError`` if the file is no text.
+    Raises ``DataError`` if the entry is not valid, and ``OSError`` or ``UnicodeDecodeError`` if the file is not text.
     """
     head, blocks = _blocks((root / MAIN_LOCK).read_text(encoding="utf-8"))
     return stages_in(head + blocks[stage], MAIN_LOCK)[stage].outs if stage in blocks else {}

@@ -19,7 +19,7 @@ from ground.io import DataError
 from ground.settings import read_yaml
 
 PIPELINES = tuple(map(Path, SETTINGS.pipelines))
-"""The project's, and those that made shipped data. Their stage names differ; all paths are relative to the root."""
+"""The pipelines of the project and of shipped data. Their stage names differ; all paths are relative to the root."""
 MAIN = PIPELINES[0]
 _KEEPING = {"persist": True, "push": False}
 """The statements about an out that change what DVC keeps of it."""
@@ -182,7 +182,7 @@ class _Expander:
 
 
 def _keyed(values: list[Any]) -> list[tuple[Any, Any]]:
-    """The values of a ``foreach`` with their keys: themselves or, as in DVC, numbers if one of them is no scalar."""
+    """The values of a ``foreach`` with their keys: themselves or, as in DVC, numbers if one value is not a scalar."""
     are_numbered = any(isinstance(each, (dict, list)) for each in values)
     return [(number if are_numbered else value, value) for number, value in enumerate(values)]
 

@@ -20,7 +20,7 @@ from ground.io import DataError, open_bytes, parse_json, sha256_of
 FOLDER = SETTINGS.name
 """The folder in a remote with what runs published: see ``evidence.remote.published``."""
 EVIDENCE = STATE / "evidence"
-"""Copies of what remotes on other machines published, by the name of the remote."""
+"""Copies of the published files of remotes on other machines, by the name of the remote."""
 
 
 def _inside(path: str) -> str:
@@ -28,7 +28,7 @@ def _inside(path: str) -> str:
     parts = PurePosixPath(path).parts
     path.encode()
     if not path.strip() or "\0" in path or ".." in parts or path.startswith("/"):
-        raise ValueError(f"{path!r:.80} is no path below the folder")
+        raise ValueError(f"{path!r:.80} is not a path below the folder")
     return path
 
 

@@ -15,8 +15,8 @@ Format = Literal["crate", "openlineage", "cyclonedx", "croissant", "card", "docu
 def exported(lineage: Lineage, form: Format, base: str = "") -> str:
     """The history in a format, as text; the same records give the same bytes.
 
-    ``base`` is the address under which the project folder is published; only a crate has a use for it. Raises
-    ``DataError`` if the format needs something that the history does not have.
+    ``base`` is the address under which the project folder is published; only a crate uses it. Raises ``DataError`` if
+    the format needs something that the history does not have.
     """
     from evidence.formats import bom, crate, descriptions, openlineage
 

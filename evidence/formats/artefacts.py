@@ -58,7 +58,7 @@ class Artefact:
 
     @property
     def is_model(self) -> bool:
-        """True for a model and for a file of one."""
+        """True for a model and for a file of a model."""
         return self.path.startswith(MODELS)
 
     def leaves(self) -> list[Artefact]:

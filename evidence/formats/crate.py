@@ -1,8 +1,8 @@
 """A Provenance Run Crate: an RO-Crate 1.1 whose root is the project folder.
 
 Sources: RO-Crate 1.1 (https://w3id.org/ro/crate/1.1), the profiles Process, Workflow and Provenance Run Crate 0.5
-(https://w3id.org/ro/wfrun), Workflow RO-Crate 1.0. DVC is the engine, dvc.yaml the workflow, a stage is a step with a
-tool of its own.
+(https://w3id.org/ro/wfrun), Workflow RO-Crate 1.0. DVC is the engine, dvc.yaml the workflow, and each stage a step with
+its own tool.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _Crate(Entities):
         )
 
     def _workflow(self) -> None:
-        """The workflow: its stages, what it reads from outside and what it leaves."""
+        """The workflow: its stages, its inputs from outside and its outputs."""
         lineage, runs, file = self.lineage, self.lineage.runs, self.lineage.root / MAIN
         newest = max(runs, key=lambda run: run.end)
         language = self.add(uri("language", "dvc"), "ComputerLanguage", name="DVC pipeline", url=_DVC)

@@ -139,7 +139,7 @@ class Entities:
 
 
 def refs(names: str | Iterable[str] | None) -> Any:
-    """References to entities: one without a list, as RO-Crate recommends; ``None`` for none."""
+    """References to entities: a single one without a list, as RO-Crate recommends; ``None`` if there are none."""
     found = [{"@id": name} for name in dict.fromkeys([names] if isinstance(names, str) else names or ())]
     return found[0] if len(found) == 1 else found or None
 
@@ -155,7 +155,7 @@ def data_id(artefact: Artefact) -> str:
 
 
 def named(key: str, value: Any) -> str:
-    """A parameter with one of its values: two runs can have read different ones."""
+    """A parameter with one of its values: two runs can have read different values."""
     return f"{key}/{digest_of(value)[:12]}"
 
 

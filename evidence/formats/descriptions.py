@@ -107,7 +107,7 @@ def _maker(lineage: Lineage, path: str) -> Run:
 
 
 def documentation(lineage: Lineage) -> str:
-    """A page for the documentation of a model: what the records know, and a mark at each part that they do not know.
+    """A page for the documentation of a model: the facts in the records, and a mark at each part that they lack.
 
     Its headings are the points of Annex IV of Regulation (EU) 2024/1689 (AI Act), "Technical documentation". It is
     Markdown, and equal records give equal bytes. The sources include the ones of benchmarks.

@@ -29,9 +29,9 @@ from ground.io import DataError, sha256_of
 class Run:
     """One stage of a lock and the record that attests it; ``content`` is a ``record.schema.StageRecord`` as JSON value.
 
-    ``inputs`` is the data that the run read, ``outputs`` what it made, ``rooms`` the code and the locked packages that
-    dvc.yaml names for the stage, each by path. ``start`` and ``end`` are ISO 8601 in UTC, ``packages`` has the
-    installed versions by name, and ``actor`` is empty in records of older versions.
+    ``inputs`` is the data that the run read, ``outputs`` the data that it made, ``rooms`` the code and the locked
+    packages that dvc.yaml names for the stage, each by path. ``start`` and ``end`` are ISO 8601 in UTC, ``packages``
+    has the installed versions by name, and ``actor`` is empty in records of older versions.
     """
 
     root: Path

@@ -1,6 +1,6 @@
 """The environment of a run: interpreter, processor, packages, variables, git, and who ran it.
 
-Paths of the machine and values of variables that may be secret are never written, only digests of the former.
+Paths of the machine and values of variables that may be secret are never written; a digest replaces a path.
 
 An installer writes RECORD, which has the sha256 of every file of a package. Python also runs lines of ``.pth`` files
 and the modules ``sitecustomize`` and ``usercustomize`` when it starts.
@@ -40,7 +40,7 @@ _DIFFERS = ("diff", "log", "show")
 _NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
 _GIT_OFF = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "log.showSignature=false")
 GIT_ALONE = {"GIT_GRAFT_FILE": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": ""}
-"""No grafts, which give a commit other parents; no writing to the index; no fetching of objects that are missing."""
+"""No grafts, which give a commit different parents; no writing to the index; no fetching of missing objects."""
 _PROCESSOR = "/proc/cpuinfo"
 _PODMAN = Path("/run/.containerenv")
 _LARGEST_DIGESTED = 64 << 20
@@ -142,7 +142,7 @@ def describe_tree() -> dict[str, Any]:
 
 
 def revision(name: str, root: Path = Path(".")) -> str | None:
-    """The digest of what git calls ``name``, such as HEAD; ``None`` if there is no such thing."""
+    """The digest of the git object ``name``, such as HEAD; ``None`` if it does not exist."""
     found = git("rev-parse", name, root=root)
     return found and found.strip()
 
@@ -257,7 +257,7 @@ def _cuda() -> dict[str, Any] | None:
 
 
 def may_be_sound(name: str) -> bool:
-    """True for a file that no package has in an environment where that happens without an edit."""
+    """True for a file that no package has, if the environment can have such files without an edit."""
     return name.startswith("_virtualenv.") or name.endswith(_UNSURE)
 
 
@@ -287,7 +287,7 @@ def edited_files(records: Records) -> dict[str, list[str | None]]:
 
 
 def _hexadecimal(stated: bytes | None) -> str | None:
-    """A sha256 of RECORD, with the size that follows it, as it is written elsewhere."""
+    """The hexadecimal form of a sha256 in RECORD, which its size follows."""
     return None if stated is None else base64.urlsafe_b64decode(stated.partition(b",")[0] + b"==").hex()
 
 

@@ -109,7 +109,7 @@ class Journals:
     def opened(self, name: str) -> None:
         """Report a journal that is about to be opened for the first time."""
         if (key := self._key(name)) is not None and key not in self._opened:
-            self._opened.add(key)  # first: to take its state opens it, too
+            self._opened.add(key)  # first: taking its state opens it, too
             self._report({"journal": key, "before": state_of(self.root / key)})
 
     def used(self, path: Path, ranges: Sequence[Sequence[int]]) -> None:
@@ -134,7 +134,7 @@ def foreign_modules() -> dict[str, Path]:
     """The file of every loaded module that does not come from the environment, by the module's name."""
     found = {}
     for name, module in sorted(sys.modules.copy().items()):
-        named = getattr(module, "__file__", None)  # none of a built-in module; some invent a relative name
+        named = getattr(module, "__file__", None)  # a built-in module has none; some invent a relative one
         if isinstance(named, str) and os.path.isabs(named) and is_foreign(file := Path(named)) and file.is_file():
             found[name] = _resolved(file.parent) / file.name
     return found
@@ -149,7 +149,7 @@ def unlisted_modules(code: Iterable[str], root: Path = Path(".")) -> dict[str, s
     """sha256 by name of the loaded modules that come neither from the environment nor from the stage's ``code``.
 
     ``code`` holds paths relative to ``root``. A module inside the project has its path after its name. The compiled
-    file of a module counts if it holds other code than its source: Python trusts it by the source's time and size.
+    file of a module counts if its code differs from its source: Python trusts it by the source's time and size.
     """
     root = root.resolve()
     listed = {root / path for path in code}
@@ -158,7 +158,7 @@ def unlisted_modules(code: Iterable[str], root: Path = Path(".")) -> dict[str, s
 
 
 def _compiled(source: Path) -> Path | None:
-    """The compiled file that Python ran instead of the source, if it holds other code."""
+    """The compiled file that Python ran instead of the source, if its code differs."""
     compiled = Path(cache_from_source(source))
     try:
         head, code = compiled.read_bytes()[4:16], SourcelessFileLoader(source.stem, str(compiled)).get_code(source.stem)
@@ -193,7 +193,7 @@ def unlocked_packages(installed: dict[str, str], locks: Path) -> dict[str, list[
 
 
 def other_versions(differences: Mapping[str, Sequence[str | None]]) -> list[str]:
-    """The differences of ``unlocked_packages`` in words; a package that is not installed is no different version."""
+    """The differences of ``unlocked_packages`` in words; packages that are not installed are left out."""
     return [f"{name} {installed} instead of {pin}" for name, (installed, pin) in differences.items() if installed]
 
 

@@ -28,9 +28,9 @@ _reporter: _Reporter | None = None
 
 
 def add_reports(folder: Path, record: dict[str, Any], journals: Journals, locks: Path) -> None:
-    """Add the processes to a record, and to its modules, packages and journals what only they used.
+    """Add the processes to a record, and the modules, packages and journals that only they used.
 
-    Modules of the stage's code count if their content is not that in the record.
+    A module of the stage's code counts if its content differs from the record.
     """
     root, counts, own = Path.cwd(), Counter[str](), set(record["unlisted_modules"])
     for process, line in _lines(folder):

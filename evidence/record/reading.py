@@ -17,7 +17,7 @@ from ground.io import DataError, parse_json, sha256_of
 PUBLISHED = f"{FOLDER}/records"
 """The folder of records in a remote."""
 _KNOWN: dict[str, dict[str, Any]] = {}
-"""The contents of the records that were read last, by their sha256: the project and its remotes have the same ones."""
+"""The contents of the records that were read last, by their sha256: a project and its remotes share records."""
 _MOST_KNOWN = 200
 
 
@@ -52,7 +52,7 @@ class Record:
         return self.inputs == stage.deps and self.content["params"] == stage.params
 
     def made(self, stage: Locked) -> bool:
-        """Whether, in addition, the run made the outs in the lock."""
+        """True if the run also made the outs in the lock."""
         return self.has_inputs_of(stage) and self.outputs == stage.outs
 
     def _md5s(self, *kinds: str) -> dict[str, str]:
@@ -65,9 +65,9 @@ def read_records(root: Path, stage: str) -> list[Record]:
 
 
 def known_records(root: Path, stage: str, about: Iterable[str] = ()) -> list[Record]:
-    """The records of a stage, newest first: the project's, and the intact ones in ``record_folders``.
+    """The records of a stage, newest first: the project's, and the intact records in ``record_folders``.
 
-    So a restored clone knows how its files were made. ``check`` verifies what remotes say. With ``about``, only those
+    So a restored clone knows how its files were made. ``check`` verifies what remotes say. With ``about``, only records
     whose name or content has one of these texts.
     """
     texts, found = list(about), dict[str, Record]()
@@ -91,7 +91,7 @@ def _newest_first(records: Iterable[Record]) -> list[Record]:
 
 
 def attesting(records: Iterable[Record], stage: Locked) -> Record | None:
-    """The first record whose run made what the lock has of a stage."""
+    """The first record whose run made the outs of a stage in the lock."""
     return next((record for record in records if record.made(stage)), None)
 
 
@@ -102,7 +102,7 @@ def record_folders(root: Path) -> list[Path]:
 
 
 def read_record(path: Path, root: Path) -> Record:
-    """The record in a file; one that is not of the expected form has no content."""
+    """The record in a file; a record with a wrong form has no content."""
     raw = path.read_bytes()
     digest = sha256_of(raw)
     name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name

@@ -60,7 +60,7 @@ def statement_of(record: Mapping[str, Any], digest: str, others: Mapping[str, st
 
 
 def byproducts(statement: Any) -> dict[str, str]:
-    """The sha256 of the record (``record``) and of the other files that a statement names; empty if it is no such."""
+    """The sha256 of the record (``record``) and of the other files that a statement names; empty without them."""
     try:
         if statement["predicateType"] != PREDICATE:
             return {}

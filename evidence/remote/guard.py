@@ -53,9 +53,9 @@ class Guard:
         self._locks: dict[str, dict[str, Locked]] = {}
 
     def entry_of(self, commit: str | None) -> Entry:
-        """The newest entry of a whole run at a commit or, if there is none, the newest of a whole run.
+        """The newest entry of a whole run at a commit or, if there is none, at any commit.
 
-        Raises ``DataError`` without any.
+        Raises ``DataError`` if there is no entry.
         """
         whole = [each for each in self.entries[::-1] if not each.manifest.partial]
         if not whole:
@@ -78,7 +78,7 @@ class Guard:
         return self._locks[entry.digest]
 
     def provide_stage(self, stage: Stage) -> bool:
-        """If a published run of this stage had today's inputs, get its outs and its run-cache entry; else False.
+        """Get the outs and the run-cache entry of a published run of this stage with today's inputs; False without one.
 
         DVC then restores the outs instead of running the stage. Raises ``DataError`` as ``Fetcher.provide`` does.
         """
@@ -164,7 +164,7 @@ def fetch_outs(root: Path, outs: Mapping[str, str], parts: Collection[str] = (),
 
 
 class Fetcher:
-    """Copies objects from a store to the cache; those that one of ``records`` names need its sha256, too."""
+    """Copies objects from a store to the cache; an object that one of ``records`` names also needs its sha256."""
 
     def __init__(self, root: Path, store: Store, records: Iterable[Record] = ()) -> None:
         self.store, self.known = store, recorded_files(records)
@@ -173,7 +173,7 @@ class Fetcher:
     def provide(self, outs: Mapping[str, str], parts: Collection[str] = ()) -> int:
         """Get the objects of ``outs`` (md5 by path), with all files of folders, into the cache; returns their number.
 
-        With ``parts``, only those files of folders that are one of these paths or below one. Raises ``DataError`` if an
+        With ``parts``, only the files of folders that are at or below one of these paths. Raises ``DataError`` if an
         object is missing or does not have its digest, or a listing leaves its folder.
         """
         wanted = {md5: path for path, md5 in outs.items()}
@@ -221,7 +221,7 @@ def read_verified(store: Store, key: str, sha256: str) -> bytes:
 
 
 def _written(chunks: Iterator[bytes], handle: IO[bytes]) -> Iterator[bytes]:
-    """The pieces of a file, each of which is written first."""
+    """Write each piece of a file, then yield it."""
     for chunk in chunks:
         handle.write(chunk)
         yield chunk

@@ -1,4 +1,4 @@
-"""The result of a stage on another machine: stated in the lease of the stage, and fetched by whoever waits for it.
+"""The result of a stage on another machine: the stage's lease states it, and whoever waits for it fetches it.
 
 It names the files of the signed record by their digests. The record is the authority: a trusted key must have signed
 it, it must state the run that was ordered, and only bytes that it names are taken from the bucket.
@@ -173,7 +173,7 @@ def _written(folder: Path, files: Mapping[str, bytes], name: str) -> Record:
 
 
 def _untrusted(record: Record, files: Mapping[str, bytes]) -> str:
-    """Why a record without a trusted signer is refused, and the remedy."""
+    """The reason why a record without a trusted signer is refused, and the remedy."""
     signed = files.get(f"{record.digest}{SIGNED}")
     if signed is None:
         return "the worker's record is not signed, so nothing of its result is taken; correct the key of the worker"

@@ -1,4 +1,4 @@
-"""Copies of the small files of a remote on another machine: what it published, and its cache of runs.
+"""Copies of the small files of a remote on another machine: its published files, and its cache of runs.
 
 They are in ``EVIDENCE/<remote>/``, in the layout of the remote. What a run published never changes: a copy
 that the remote no longer has, or has with different bytes, is a finding.
@@ -49,7 +49,7 @@ def fetch(root: Path) -> list[str]:
 
 
 def refresh(root: Path, remote: stores.Store, store: Store) -> Mirrored:
-    """Copy what is new in a remote, and compare what was copied earlier with the remote's listing.
+    """Copy the new files of a remote, and compare the earlier copies with the remote's listing.
 
     Raises ``DataError`` if a key leaves the folder of the copies.
     """
@@ -72,7 +72,7 @@ def refresh(root: Path, remote: stores.Store, store: Store) -> Mirrored:
             message = f"is not the file that was fetched earlier: {what}. {path.relative_to(root)} is the copy"
             findings.append(Finding(f"remote {remote.name} {key}", message))
     new = [key for key in listed if not (folder / key).exists()]
-    from concurrent.futures import ThreadPoolExecutor  # slow to load, and of use to remotes on other machines only
+    from concurrent.futures import ThreadPoolExecutor  # slow to load; only remotes on other machines need it
 
     with ThreadPoolExecutor(READERS) as pool:
         list(pool.map(lambda key: write_bytes(folder / key, store.read(key)), new))

@@ -25,7 +25,7 @@ from ground.settings import dump_yaml, read_yaml
 
 _COMMIT_ATTEMPTS = 20
 _PROBE_S = 3600.0
-"""The age in seconds at which the objects of a race are leftovers of a killed writer: no race takes so long."""
+"""The age in seconds from which the objects of a race are leftovers of a killed writer: no race takes that long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
         if not stage.cmd or (stages is not None and name not in stages):
             continue
         record = record_of(root, stage)
-        for path, md5 in stage.outs.items() if stage.file == MAIN_LOCK else ():  # no remote has the outs of the others
+        for path, md5 in stage.outs.items() if stage.file == MAIN_LOCK else ():  # no remote has the earlier outs
             sha256 = record.content["outputs"][path]["sha256"] if record else None
             outs[path] = {"md5": md5, "size": stage.about(path).size, "stage": name, "sha256": sha256}
         if record is not None:
@@ -171,8 +171,8 @@ def commit_manifest(store: Store, manifest: Any, sign: Callable[[bytes], tuple[s
     ``manifests/<sha256>.json`` holds the content; ``log/<number>.json`` names it and the previous entry. A store that
     ``creates_exclusively`` serialises the writers; in any other store the entry is read back, to notice a simultaneous
     writer. ``sign`` gives the key and the content of the signature of an entry's bytes, which is in the store before
-    the entry: a writer that is killed leaves none without it. Raises ``TransientError`` if other writers keep coming
-    first.
+    the entry: a killed writer leaves no entry without a signature. Raises ``TransientError`` if other writers keep
+    coming first.
     """
     content = _canonical(manifest)
     digest = sha256_of(content)
@@ -197,7 +197,7 @@ def commit_manifest(store: Store, manifest: Any, sign: Callable[[bytes], tuple[s
 def newest_entry(store: Store) -> tuple[int, str, bytes]:
     """Number, manifest and bytes of the newest entry of a store's log; 0 and nothing if it has none.
 
-    Raises ``DataError`` if the newest object of the log is no entry.
+    Raises ``DataError`` if the newest object of the log is not an entry.
     """
     if not (keys := store.keys("log/")):
         return 0, "", b""
@@ -206,7 +206,7 @@ def newest_entry(store: Store) -> tuple[int, str, bytes]:
     entry, stem = parse_json(content, name), Path(keys[-1]).stem
     manifest = entry.get("manifest") if isinstance(entry, dict) else None
     if not (stem.isdecimal() and isinstance(manifest, str)):
-        raise DataError(f"{name}: no entry of the log; remove the object, or restore it from a copy of the remote")
+        raise DataError(f"{name}: not an entry of the log; remove the object, or restore it from a copy of the remote")
     return int(stem), manifest, content
 
 

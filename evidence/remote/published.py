@@ -2,7 +2,7 @@
 
 ``publication`` writes it; here it is verified for remotes that are folders on this machine. In ``<remote>/<name>/``,
 ``log/<number>.json`` names a manifest and the entry before it, and ``signatures/<sha256>.dsse`` signs the entry with
-that sha256; ``signatures/<sha256>.<key>.void.dsse`` declares an unsigned entry void. The others are
+that sha256; ``signatures/<sha256>.<key>.void.dsse`` declares an unsigned entry void. The other files are
 ``manifests/<sha256>.json``, ``locks/<sha256>.lock`` (the run's lock), ``records/<stage>/<sha256>.json``, ``.dsse``
 and ``.sig``, ``patches/<sha256>.patch`` and ``keys/<sha256>.pem``.
 """
@@ -150,7 +150,7 @@ class Published:
     def _entry(self, entry: LogEntry, raw: bytes, where: str) -> Iterator[Finding]:
         """Verify what an entry names, and its signature; raises ``DataError`` if one of the files is not readable.
 
-        A trusted key can declare an entry void that has no signature of its own.
+        A trusted key can declare an unsigned entry void.
         """
         digest, manifest = self.digests[entry.number], self._manifest(entry.manifest, where)
         signed, voids = self.folder / f"signatures/{digest}.dsse", self.folder.glob(f"signatures/{digest}.*.void.dsse")
@@ -167,7 +167,7 @@ class Published:
             name = self.objects.name(signed)
             *content, keys = opened(signed.read_bytes(), self.keys, name)
             if content != [ENTRY_TYPE, raw]:  # a void signs the same bytes
-                raise DataError(f"{name}: signs another entry than the one in its name")
+                raise DataError(f"{name}: does not sign the entry in its name")
             found.signers.extend(keys)
             if loss := self.keys.invalid_since(keys, self._latest(manifest)):
                 yield Finding(where, f"names a run that ended later than its signature can be: {loss}")
@@ -186,7 +186,7 @@ class Published:
         return max(filter(None, ends), default=datetime.min.replace(tzinfo=UTC))
 
     def _manifest(self, digest: str, where: str) -> Manifest:
-        """The manifest that an entry names; raises ``DataError`` if it is missing or not as its name says."""
+        """The manifest that an entry names; raises ``DataError`` if it is missing or its sha256 differs."""
         if (path := self._manifests.get(digest)) is None:
             raise DataError(f"{where}: names manifest {digest[:12]}, which is missing")
         name, raw = self.objects.name(path), path.read_bytes()

@@ -34,7 +34,7 @@ from ground.remote import READERS, Listed, Store
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """One object: its md5 as in its name, the path that it is of, and who names it.
+    """One object: the md5 in its name, the path that it belongs to, and the entry or file that names it.
 
     ``size`` and ``sha256`` come from a record; they are ``None`` if no record names the object. ``required`` objects
     must exist.
@@ -142,11 +142,11 @@ class FarObjects:
 
     def _read(self, suspects: list[tuple[Expected, Listed]]) -> Iterator[Finding]:
         """Read objects and compare their bytes; ``VERIFIED`` has the good ones until all have been read."""
-        verified = self.root / VERIFIED / f"{self.name}.jsonl"  # a line that was cut is of no object
+        verified = self.root / VERIFIED / f"{self.name}.jsonl"  # a line that was cut names no object
         known = set(verified.read_text(encoding="utf-8").splitlines()) if self.full and verified.exists() else set()
         left = [pair for pair in suspects if _line(pair[1]) not in known]
         work = iter(left)
-        from concurrent.futures import ThreadPoolExecutor  # slow to load, and of use to remotes on other machines only
+        from concurrent.futures import ThreadPoolExecutor  # slow to load; only remotes on other machines need it
 
         with ThreadPoolExecutor(READERS // 2) as pool, Progress(f"remote {self.name}", len(suspects), "objects") as bar:
             bar.resume(len(suspects) - len(left))

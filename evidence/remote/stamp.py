@@ -23,7 +23,7 @@ _WAIT_S = 30.0
 def stamped(content: bytes, url: str) -> bytes:
     """The answer (DER) of the TSA at ``url`` about the sha256 of ``content``.
 
-    Raises ``DataError`` if the answer is no stamp of it, and ``TransientError`` if the TSA does not answer.
+    Raises ``DataError`` if the answer is not a stamp of it, and ``TransientError`` if the TSA does not answer.
     """
     if not url.startswith(("http://", "https://")):
         raise DataError(f"{url}: not the address of a time-stamp authority; it begins with http:// or https://")

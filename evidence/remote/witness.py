@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 WITNESS_TYPE = f"application/vnd.{VENDOR}.witness+json"
 CLOCKS = timedelta(minutes=5)
-"""By how much the clocks of a runner and of a witness may differ."""
+"""The largest difference between the clocks of a runner and of a witness."""
 
 
 class Head(Form):
@@ -90,7 +90,7 @@ def observe(root: Path, place: str, tsa: str = "") -> Note:
 
 
 def _names(store: Store) -> list[str]:
-    """The keys of the notes in a place, oldest first; another file there, such as a README, is no note."""
+    """The keys of the notes in a place, oldest first; a different file there, such as a README, is not a note."""
     return [key for key in store.keys("witness/") if key.endswith(SIGNED)]
 
 
@@ -101,7 +101,7 @@ def _stamp_of(note: bytes) -> str:
 def _notes(place: str, keys: Keys, tsas: Sequence[Certificate]) -> Iterator[tuple[Note, list[str], bool]]:
     """The notes in a place with their signers, oldest first, and whether a TSA proves their time.
 
-    Raises ``DataError`` without any, or at an unsound one.
+    Raises ``DataError`` if there is no note, or if one is not sound.
     """
     store, previous = open_store(place), None
     stamps = set(store.keys("stamps/")) if tsas else set()
@@ -113,7 +113,7 @@ def _notes(place: str, keys: Keys, tsas: Sequence[Certificate]) -> Iterator[tupl
         if is_stamped := (stamp := _stamp_of(content)) in stamps:
             time, stated = proven_time(store.read(stamp), content, tsas, f"{place}/{stamp}"), moment_of(note.time)
             if stated is None or abs(time - stated) > CLOCKS:
-                raise DataError(f"{where}: says that it is of {note.time}, but its time stamp is of {time.isoformat()}")
+                raise DataError(f"{where}: states the time {note.time}, but its time stamp has {time.isoformat()}")
             note = note.model_copy(update={"time": time.isoformat()})
         keys.refuse(signers, note.time, where)
         yield note, signers, is_stamped
@@ -132,7 +132,7 @@ def compared(
 ) -> Iterator[Finding]:
     """Differences from the notes in a place: a ledger or log that was cut or written anew, and back-dated runs.
 
-    ``runners`` are the keys that sign records: a note by one of them is no second party's, unless a TSA below one
+    ``runners`` are the keys that sign records: a note by one of them is not from a second party, unless a TSA below one
     of the certificates ``tsas`` stamped it.
     """
     try:
@@ -144,7 +144,7 @@ def compared(
     for note, signers, is_stamped in notes:
         by = f"that witness {signers[0][:12]} saw at {note.time}"
         if set(signers) & set(runners) and not is_stamped:
-            yield Finding(place, "a key that signs runs also signed as the witness, so it is no second party")
+            yield Finding(place, "a key that signs runs also signed as the witness, so it is not a second party")
         yield from _keys(root, note, by)
         yield from _ledger(root, note, by, keys, seen)
         seen = note.ledger.number if note.ledger else seen
@@ -161,14 +161,15 @@ def _keys(root: Path, note: Note, by: str) -> Iterator[Finding]:
     """Check that the list of keys is the one that the witness saw, or a newer one."""
     now = version_of(root) or (0, "")
     if note.keys and (now[0] < note.keys.number or (now[0] == note.keys.number and now[1] != note.keys.sha256)):
-        message = f"is older than version {note.keys.number} {by}, or another list: restore the newest one"
+        message = f"is older than version {note.keys.number} {by}, or a different list: restore the newest one"
         yield Finding(LIST.as_posix(), message, cause="witness")
 
 
 def _ledger(root: Path, note: Note, by: str, keys: Keys, seen: int) -> Iterator[Finding]:
-    """Check that the ledger still begins as the witness saw it, and what its runs say about their time.
+    """Check that the ledger still begins as the witness saw it, and that the times of its runs fit the note.
 
-    A run that was entered later must not claim to be older, and one after line ``seen`` not to be newer than the note.
+    A run that was entered after the note must not claim to be older than the note. A run that was entered before it,
+    after line ``seen``, must not claim to be newer.
     """
     if note.ledger is None:
         return
@@ -186,7 +187,7 @@ def _ledger(root: Path, note: Note, by: str, keys: Keys, seen: int) -> Iterator[
             file = root / RECORDS / entry.stage / f"{entry.record}.json"
             where, stages = file.relative_to(root).as_posix(), (entry.stage,)
             if not file.is_file() or not (record := read_record(file, root)).content:
-                continue  # ``tampered_records`` names what is no record
+                continue  # ``tampered_records`` names an invalid record
             if entry.number <= note.ledger.number:
                 if _ended(record, note) > CLOCKS:
                     message = f"says that it ended after {note.time}, but is in the ledger {by}"
@@ -227,6 +228,6 @@ def _log(root: Path, log: Published, head: Head, note: Note, by: str) -> Iterato
 
 
 def _ended(record: Record, note: Note) -> timedelta:
-    """By how much a run claims to have ended after a note; a time that cannot be read counts as older."""
+    """The time from a note to the end that a run claims; a time that cannot be read counts as older."""
     end, time = (moment_of(text) for text in (record.content["times"]["end"], note.time))
     return end - time if end and time else timedelta.min

@@ -73,7 +73,7 @@ class Lines(Form):
 
 
 class Remedies(Form):
-    """The advice of messages if the project has commands of its own."""
+    """The advice in messages, which a project with its own commands replaces."""
 
     run: str = "run the pipeline with `dvc repro`"
     missing: str = "get them with `dvc pull`, or run the pipeline with `dvc repro`"

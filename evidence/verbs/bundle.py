@@ -32,9 +32,9 @@ from ground.io import DataError, sha256_of
 
 BUNDLE_TYPE = f"application/vnd.{VENDOR}.bundle+json"
 LARGEST = 1 << 26
-"""Bytes that the program which verifies a bundle unpacks."""
+"""The most bytes that the program that verifies a bundle unpacks."""
 _LARGEST_DEFAULT = 1 << 20
-"""Bytes of an out that a bundle has although no target names it."""
+"""The most bytes of an out that a bundle has without a target that names it."""
 
 
 def bundle(root: Path, targets: Iterable[str] = ()) -> tuple[bytes, dict[str, Any]]:
@@ -73,7 +73,7 @@ def _default(lineage: Lineage) -> list[str]:
 
 
 def _origins(files: Files, text: str) -> list[str]:
-    """The files that a figure was made of, according to the file that has it; none for an out."""
+    """The files that a figure was made of, according to the file that has it; empty for an out."""
     target = target_of(text, files.root)
     if target.revision is not None:
         raise DataError(f"{text}: a bundle has the current outs; check out {target.revision} and restore its outs")

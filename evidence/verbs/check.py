@@ -144,12 +144,12 @@ def check(
     """Check ``path`` and everything it depends on, or every stage of dvc.yaml and every ``.dvc`` file.
 
     ``keys`` adds files to the trusted keys. With ``strict``, a stage without a record that a trusted key signed is an
-    error; without it, only a record that no trusted key signed next to one that has such a signature.
+    error; without it, an unsigned record is an error only if a trusted key signed the record of another stage.
     ``remote`` says how to read remotes on other machines: not, by their listing, or every byte. ``testimony`` is the
     place with the notes of a witness, with which the ledger and the logs are compared; ``tsas`` are files with the
-    certificates of those who stamp its notes. With ``roots``, only the list of keys that one of them signed counts, and
-    ``keys``. Raises ``DataError`` if a file that defines the history or trust is missing or broken, or does not contain
-    ``path``, and ``TransientError`` if a remote does not answer.
+    certificates of the authorities that stamp its notes. With ``roots``, only the list of keys that one of them signed
+    counts, and ``keys``. Raises ``DataError`` if a file that defines the history or trust is missing or broken, or does
+    not contain ``path``, and ``TransientError`` if a remote does not answer.
     """
     refuse_pipes([root / name for name in (RECORDS, SETTINGS.keys, SETTINGS.locks, ".dvc")])
     refuse_pipes(path for folder in (root, root / STATE) for path in folder.glob("*") if not path.is_dir())
@@ -238,7 +238,7 @@ class _Checker:
             yield from far.findings(self.chosen, entries.get(name, []), [*chain(*self.records.values())])
 
     def compared_with(self, testimony: str, tsas: Sequence[Certificate]) -> Iterator[Finding]:
-        """Where the ledger and the logs do not agree with the notes of a witness."""
+        """Differences of the ledger and the logs from the notes of a witness."""
         runners = {key for keys in self.signers.values() for key in keys}
         read = [each for each in self.published if each.has_objects or self.opened]
         return compared(self.root, testimony, self.keys, runners, read, tsas)
@@ -280,7 +280,7 @@ class _Checker:
             yield Finding(RECORDS.as_posix(), str(error), stages=(stage.name,))
 
     def _unsigned(self) -> Iterator[Finding]:
-        """The stages whose record no trusted key signed: among signed ones, it may be forged."""
+        """The stages whose record no trusted key signed: among signed records, it may be forged."""
         is_odd = any(self.signers.values())
         message = f"{UNSIGNED}{', unlike others' if is_odd else ''}"
         for name in (name for name, keys in self.signers.items() if not keys):

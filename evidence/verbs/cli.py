@@ -66,7 +66,7 @@ def check(
         str, typer.Option(metavar="PLACE", help="Compare with the notes of a witness there, too.", parser=_place)
     ] = "",
     tsa: Annotated[
-        list[Path] | None, typer.Option(help="Certificates (PEM) of who time-stamps the notes of the witness.")
+        list[Path] | None, typer.Option(help="Certificates (PEM) of the authority that stamps the witness's notes.")
     ] = None,
     all_commits: Annotated[
         bool, typer.Option("--all-commits", help="Check the lock of every commit against the records instead.")

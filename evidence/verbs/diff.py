@@ -1,4 +1,4 @@
-"""``diff``: which inputs differ between two sides, stage by stage, and which outs and figures differ in consequence.
+"""``diff``: which inputs differ between two sides, stage by stage, and which outs and figures differ as a result.
 
 A side is a revision, the project as it is, the run of a record, or the stage behind an out. An input that a stage of
 both sides made is not a cause: the inputs of that stage are compared instead.
@@ -88,8 +88,8 @@ def _now(side: Side, root: Path) -> Side:
     name, earlier = next(iter(side.stages)), next(iter(side.records.values()), None)
     locked, defined = history.read_lock(root).get(name), read_pipelines(root).get(name)
     if locked is None or defined is None:
-        what = f"{name}, which is no stage of the current dvc.yaml and {history.MAIN_LOCK}, so it would not run now"
-        raise DataError(f"{side.title}: is of {what}; name a second side, such as HEAD~1")
+        what = f"{name}, which is not a stage of the current dvc.yaml and {history.MAIN_LOCK}, so it would not run now"
+        raise DataError(f"{side.title}: belongs to {what}; name a second side, such as HEAD~1")
     params = read_yaml(root / defined.params_file) if defined.params else {}
     rooms = {path: digest_path(root / path) for path in defined.deps if is_code(path) and (root / path).exists()}
     deps = {path: locked.deps.get(path, NONE) for path in defined.deps} | {p: d.md5 for p, d in rooms.items()}
@@ -223,20 +223,20 @@ def _state(state: Mapping[str, Any] | None) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A value as it is if JSON has it as a single value, else as a text."""
+    """A single value of JSON unchanged, any other value as text."""
     text = quoted(value) if isinstance(value, str) else str(value)
     return value if isinstance(value, (int, float, bool, type(None))) else text
 
 
 _NAMED = 3
-"""The stages that are named per line of text."""
+"""The number of stages that a line of text names."""
 
 
 def diff(left: str, right: str | None, root: Path) -> dict[str, Any]:
     """The causes and consequences of the differences between two sides, as a JSON value.
 
     A side is a revision, the digest of a record, or an out such as a model folder (``models/full@REV``). The default of
-    ``right`` is the current lock; for a record or an out, it is what its stage would read now. Raises ``DataError``
+    ``right`` is the current lock; for a record or an out, it is the stage as it would run now. Raises ``DataError``
     if a side is none of these.
     """
     one, two = sides_of(left, right, root)
@@ -274,7 +274,7 @@ def _pairs(one: Side, two: Side) -> list[tuple[str, Locked, Locked]]:
 
 
 def _outs(first: Locked, second: Locked) -> list[str]:
-    """The outs whose bytes differ; two stages with different names have none in common, so all of theirs count."""
+    """The outs whose bytes differ; two stages with different names have no out in common, so all their outs count."""
     if first.name == second.name:
         return [path for path, md5 in second.outs.items() if first.outs.get(path) != md5]
     pairs = zip(first.outs.items(), second.outs.items(), strict=False)

@@ -1,4 +1,4 @@
-"""The option ``--root`` of the verbs: read a folder that is not trusted with this program, and run nothing of it.
+"""The option ``--root`` of the verbs: read an untrusted folder with this program, and run nothing from it.
 
 ``sys.path`` and ``PATH`` may name the folder, or places relative to the current one. ``closed`` removes the former and
 makes the others absolute before the folder becomes the current one.
@@ -29,11 +29,11 @@ Root = Annotated[
 
 
 _RUNS_CODE = "replay"
-"""The verb that starts what a folder holds."""
+"""The verb that runs code of the folder."""
 
 
 def rooted(app: typer.Typer) -> typer.Typer:
-    """Add ``--root`` to the verbs of ``app`` that run nothing of it; the user's own files (``Path``) stay in place."""
+    """Add ``--root`` to the verbs of ``app`` that run nothing from it; the user's files (``Path``) stay in place."""
     for command in app.registered_commands:
         if command.callback is not None and command.callback.__name__ != _RUNS_CODE:
             command.callback = _rooted(command.callback)
@@ -63,7 +63,7 @@ def _rooted(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _from_here(value: Any) -> Any:
-    """Make a file, or each file of a list, absolute; leave a value of any different type."""
+    """Make a file, or each file of a list, absolute; leave any other value."""
     if isinstance(value, list):
         return [_from_here(each) for each in value]
     return value.absolute() if isinstance(value, Path) else value
@@ -72,7 +72,7 @@ def _from_here(value: Any) -> Any:
 def closed(root: Path) -> Path:
     """The folder ``root``, from which this process imports and starts nothing from now on.
 
-    Raises ``DataError`` if it is no folder, or if this process loaded a module from it.
+    Raises ``DataError`` if it is not a folder, or if this process loaded a module from it.
     """
     folder = root.resolve()
     if not folder.is_dir():

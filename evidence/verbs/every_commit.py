@@ -28,7 +28,7 @@ from ground.io import DataError
 
 @dataclass(frozen=True, slots=True)
 class CheckedCommit:
-    """A commit and its date, the number of stages in its lock, with a record, with a signed one, and the findings."""
+    """A commit and its date, the numbers of its stages: in the lock, recorded, and signed; and the findings."""
 
     commit: str
     date: str
@@ -54,7 +54,7 @@ def check_all_commits(root: Path, keys: Iterable[Path] = (), roots: Iterable[Pat
 
 
 def _fault(record: Record, keys: Keys) -> str:
-    """Why a record attests nothing; empty if a trusted key signed it."""
+    """The reason why a record attests nothing; empty if a trusted key signed it."""
     try:
         return "" if signers_of(record, keys) else UNSIGNED
     except RefusedKeyError as error:
@@ -87,9 +87,9 @@ def _checked(root: Path, line: str, records: Callable[[str], list[tuple[Record, 
 
 
 def _contradictions(stage: Locked, records: list[Record]) -> Iterator[Finding]:
-    """Records of a run with the same inputs that made different outs, if none made the lock's."""
+    """Records with the inputs in the lock but different outs, if no record has the outs in the lock."""
     same = [record for record in records if record.has_inputs_of(stage)]
     if same and not any(record.made(stage) for record in same):
         differ = [path for path, md5 in stage.outs.items() if same[0].outputs.get(path) != md5]
-        message = f"record {same[0].digest[:12]} has the same inputs, but made other {', '.join(differ)}"
+        message = f"record {same[0].digest[:12]} has the same inputs, but made different {', '.join(differ)}"
         yield Finding(stage.file, message, stages=(stage.name,))

@@ -69,7 +69,7 @@ def find(text: str, root: Path) -> dict[str, Any]:
 
 
 def _records(root: Path, texts: Iterable[str] = ()) -> Iterator[Record]:
-    """The known records of all stages of the lock and of stages that had a record, by stage, newest first."""
+    """The known records of the stages in the lock and of other stages with a record, by stage, newest first."""
     recorded = {path.name for path in (root / RECORDS).glob("*") if path.is_dir()}
     for name in sorted(recorded | {name for name, stage in history.read_lock(root).items() if stage.cmd}):
         yield from known_records(root, name, texts)
@@ -96,7 +96,7 @@ def _with_fact(key: str, value: str, root: Path) -> Iterator[dict[str, Any]]:
 
 
 def _facts(content: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Every value in a record that is no digest of a file, with its dotted name."""
+    """Every value in a record that is not a digest of a file, with its dotted name."""
     files = ("inputs", "outputs", "rooms", "code")
     for name, value in leaves({key: content[key] for key in content if key not in files}):
         yield name, value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

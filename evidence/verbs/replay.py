@@ -140,10 +140,10 @@ def _check_code(record: Record, folder: Path) -> None:
         for path, entry in record.content[kind].items():
             place = folder / path
             if not place.exists() or digest_path(place).sha256 != entry["sha256"]:
-                raise DataError(f"{path}: the run had other code than its commit; only committed code can be replayed")
+                raise DataError(f"{path}: the run's code differed from its commit; only committed code can be replayed")
     stage = read_pipelines(folder).get(record.content["stage"])
     if stage is not None and stage.cmd != record.content["cmd"]:
-        raise DataError(f"{MAIN}: the commit gives {stage.name} another command than the run had")
+        raise DataError(f"{MAIN}: the commit gives {stage.name} a different command from the run")
 
 
 def _set_params(record: Record, folder: Path) -> None:
@@ -171,7 +171,7 @@ def _place_inputs(record: Record, root: Path, folder: Path) -> None:
         if target.exists():  # tracked by git
             if digest_path(target).sha256 == entry["sha256"]:
                 continue
-            raise DataError(f"{path}: the commit has different bytes than the run read")
+            raise DataError(f"{path}: its bytes in the commit differ from the bytes that the run read")
         if entry["md5"].endswith(".dir"):
             target.mkdir(parents=True)  # also if it is empty
         if (listed := entry.get("files")) is None:
@@ -224,7 +224,7 @@ _ABSOLUTE = 1e-8
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``identical``, ``within tolerance`` or ``different``, and where it is not identical, what differs."""
+    """``identical``, ``within tolerance`` or ``different``, and a description of the difference."""
 
     word: str
     why: str = ""

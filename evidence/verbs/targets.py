@@ -68,7 +68,7 @@ def names_at(root: Path, revision: str) -> list[str]:
 
 
 def read_at(root: Path, revision: str, names: Iterable[str]) -> dict[str, bytes]:
-    """The content of files at a revision, by path below ``root``; those that it does not have are left out."""
+    """The content of files at a revision, by path below ``root``; paths that it does not have are left out."""
     commit = commit_of(root, revision)
     wanted = [name for name in names if "\n" not in name and ".." not in Path(name).parts]  # one line each for git
     if not wanted:
@@ -147,7 +147,7 @@ def _is_known(name: str, root: Path) -> bool:
 
 
 class Files:
-    """The stages and files of a project at a revision: outs from the stores of this machine, others from git."""
+    """The stages and files of a project at a revision: outs from the stores of this machine, other files from git."""
 
     def __init__(self, root: Path, revision: str | None = None) -> None:
         self.root, self.revision = root, revision
@@ -157,7 +157,7 @@ class Files:
             self.stages: dict[str, Locked] = history.read_lock(folder)
 
     def made(self, stage: Locked) -> Record | None:
-        """The record of the run that made what the lock has of a stage; ``None`` if this machine has none."""
+        """The record of the run that made the outs of a stage in the lock; ``None`` if this machine has none."""
         return attesting(records_of(self.root, stage.name), stage)
 
     def maker(self, path: str) -> Locked | None:
@@ -176,7 +176,7 @@ class Files:
         return None
 
     def listing(self, path: str) -> dict[str, str]:
-        """The md5 of each file of a folder, an out or in one, by its path there; empty if no store lists the out."""
+        """The md5 of each file of a folder, an out or part of it, by path there; empty if no store lists the out."""
         maker = self.maker(path)
         outs = maker.outs.items() if maker else ()
         known = ((out, listing_of(self.stores, md5)) for out, md5 in outs if f"{path}/".startswith(f"{out}/"))

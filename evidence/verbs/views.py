@@ -1,4 +1,4 @@
-"""``list`` and ``view``: the stages, outs, records and runs, now or at a git revision, and all about one of them."""
+"""``list`` and ``view``: the stages, outs, records and runs, now or at a git revision, and the facts about one."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class _Writer:
         return node
 
     def _run(self, stage: Locked) -> Node:
-        """The stage with the record that made what the lock has."""
+        """The stage with the record of the run that made its outs."""
         record = self.files.made(stage)
         facts: dict[str, Any] = {"stage": stage.name, "command": stage.cmd, "params": stage.params, "outs": stage.outs}
         facts |= {"code": {dep: md5 for dep, md5 in stage.deps.items() if is_code(dep)}}
@@ -289,7 +289,7 @@ def way_forward(text: str, root: Path, revision: str | None = None) -> dict[str,
 
 
 def readers(stages: Mapping[str, Locked], paths: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The stages that read one of the paths, or what was made of them, by name, with the number of stages between."""
+    """The stages that read one of the paths, or files made of them, by name, with the number of stages between."""
     rows: dict[str, dict[str, Any]] = {}
     outs, between = list(paths), 0
     while outs:

@@ -137,10 +137,8 @@ def test_a_cached_run_that_would_restore_something_else_is_found(small: Path) ->
     file = small / ".dvc/cache/runs/00/11/22"
     file.parent.mkdir(parents=True)
     file.write_text(yaml.safe_dump(entry))
-    text = (
-        f"error: .dvc/cache/runs/00/11/22: would restore another {MODEL} than the recorded run made; delete the entry"
-    )
-    assert found(small) == [f"{text} (train)"]
+    text = f"would restore {MODEL}, which the recorded run made differently; delete the entry"
+    assert found(small) == [f"error: .dvc/cache/runs/00/11/22: {text} (train)"]
 
 
 def test_two_stages_that_differ_about_a_path_are_named_unless_an_edit_of_the_path_explains_it(small: Path) -> None:

@@ -244,7 +244,7 @@ HARMS: list[tuple[Callable[[Path, Path], None], str]] = [
     (remove_the_signature, "its signature by key .* is missing"),
     (edit_the_lock, "is missing or was edited; a manifest names it"),
     (forge_an_unsigned_entry, "is not signed, although entries before it are"),
-    (rename_a_void, "signs another entry than the one in its name"),
+    (rename_a_void, "does not sign the entry in its name"),
     (remove_everything_published, "no run of the whole pipeline was published there"),
 ]
 

@@ -98,7 +98,7 @@ def test_the_lineage_continues_to_the_pretraining_stage(linked: Path, path: str)
 def test_a_folder_of_the_shipped_data_is_in_a_store_and_has_no_run_to_compare_with(copied: Path) -> None:
     found = view("data/corpus/b", copied)
     assert (found["in a store"], [*found["files"]]) == (True, ["two.txt"])
-    with pytest.raises(DataError, match=r"data/corpus: is of data\.dvc, .*; name a second side, such as HEAD~1"):
+    with pytest.raises(DataError, match=r"data/corpus: belongs to data\.dvc, .*; name a second side, such as HEAD~1"):
         sides_of("data/corpus", None, copied)
     object_file(copied / ".dvc/cache", found["files"]["two.txt"]).unlink()
     assert not view("data/corpus/b", copied)["in a store"]

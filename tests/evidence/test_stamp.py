@@ -71,7 +71,7 @@ def test_stamped_notes_of_the_runner_are_a_witness(scene: Scene) -> None:
     ran(scene.root, datetime.now(UTC))
     scene.looked()
     assert scene.errors() == []
-    assert "no second party" in str(check(None, scene.root, testimony=scene.place).errors)
+    assert "not a second party" in str(check(None, scene.root, testimony=scene.place).errors)
 
 
 def exchange_stamps(scene: Scene) -> None:
@@ -140,7 +140,7 @@ TAMPERINGS: list[tuple[Callable[[Scene], None], str]] = [
     (use_another_authority, "not a time stamp of this note by an authority that is trusted"),
     (back_date_a_run, "is not in the ledger that witness "),
     (drop_the_first_run, f"{LEDGER}: line 2 is not the one that witness "),
-    (back_date_the_note, ", but its time stamp is of "),
+    (back_date_the_note, ", but its time stamp has "),
     (post_date_a_run, "says that it ended after "),
 ]
 

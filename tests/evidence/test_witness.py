@@ -178,7 +178,7 @@ def test_notes_need_a_trusted_key_that_signs_no_runs(scene: Scene, tmp_path: Pat
     shutil.rmtree(scene.place)
     observe(scene.root, scene.place)  # the runner's own
     (line,) = scene.findings()
-    assert line.endswith("a key that signs runs also signed as the witness, so it is no second party")
+    assert line.endswith("a key that signs runs also signed as the witness, so it is not a second party")
 
 
 def test_notes_that_were_changed_are_named(scene: Scene) -> None:
@@ -220,5 +220,5 @@ def test_the_verbs(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["check", "--root", "project", "--witness", "notes", "--key", "witness.pem", "--json"]
     report = json.loads(CliRunner().invoke(app, words).stdout)
     assert [each["message"] for each in report["findings"] if each["level"] == "error"] == [
-        "a key that signs runs also signed as the witness, so it is no second party"
+        "a key that signs runs also signed as the witness, so it is not a second party"
     ]

@@ -25,7 +25,7 @@ class Strand:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A node's lane, the strands of its row, and those below the row."""
+    """A node's lane, the strands of its row, and the strands below the row."""
 
     lane: int
     strands: tuple[Strand, ...]
@@ -33,9 +33,9 @@ class Row:
 
 
 def reduced(parents: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The edges without those that a longer way replaces.
+    """The edges, except edges that a longer way replaces.
 
-    ``parents`` names the nodes that each one was made from, and has each node before its parents.
+    ``parents`` names the nodes that each node was made from, and has each node before its parents.
     """
     above: dict[str, set[str]] = {}
     for node in reversed(list(parents)):

@@ -31,7 +31,7 @@ Lines = tuple[int, list[tuple[str, str]]]
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure: its JSON pointer, its name, its value, how and from which places (``path#pointer``) it was made."""
+    """A figure: its JSON pointer, name and value, how it was made, and its origins (``path#pointer``)."""
 
     pointer: str
     name: str
@@ -89,8 +89,8 @@ class Part:
 class Node:
     """A row of the page.
 
-    ``source`` is the entry of the manifest. ``lines`` tells for a file of it how many of its lines became rows, and the
-    id and the start of the text of the first ones.
+    ``source`` is the entry of the manifest. ``lines`` has, for each file of the source, the number of its lines that
+    became rows, and the id and the start of the text of the first rows.
     """
 
     id: str
@@ -109,7 +109,7 @@ class Node:
 
 
 def joint_state(parts: list[Part]) -> tuple[str, str]:
-    """The state of all runs of a row: the one that they share, or the worst."""
+    """The state that all runs of a row share, or else the worst state."""
     order = ("bad", "none", "plain", "good")
     worst = min(parts, key=lambda part: order.index(part.tone))
     same = sum(part.state == worst.state for part in parts)
@@ -117,7 +117,7 @@ def joint_state(parts: list[Part]) -> tuple[str, str]:
 
 
 def aside_of(runs: list[Run], stages: int) -> str:
-    """How many runs a row has, and their time."""
+    """The number of runs in a row, and their time."""
     count = f"{stages} runs, " if stages > 1 else ""
     seconds = sum(run.content["times"]["seconds"] for run in runs)
     return f"{count}{seconds:,.0f} s" if seconds >= 1 else f"{count}under 1 s" if runs else ""
@@ -160,7 +160,7 @@ class Nodes:
             self.anchors[title] = next(name for name in names if name not in taken)
 
     def nodes(self) -> list[Node]:
-        """The rows: figures, stages from the last to the first, then sources and what these were made from."""
+        """The rows: figures, stages from the last to the first, then sources and the earlier stages that made them."""
         named = self.groups.items()
         first = [self._stage(title, names) for title, names in named if self.stages[names[0]].file == history.MAIN_LOCK]
         rest = [self._stage(title, names) for title, names in named if self.stages[names[0]].file != history.MAIN_LOCK]
@@ -181,14 +181,14 @@ class Nodes:
         return [figure_at(tables, pointer, path)] if pointer else figures(tables)
 
     def _keep_only(self, files: Iterable[str]) -> None:
-        """Leave only the stages that made the figure's table, its files, or something before these."""
+        """Keep only the stages that made the figure's table or its files, and the stages before them."""
         makers = [maker.name for file in files for maker in history.producers(self.stages, file)]
         kept = {stage.name for stage in history.producers(self.stages, self.tables)}
         kept |= history.behind(self.stages, makers).keys()
         self.stages = {name: stage for name, stage in self.stages.items() if name in kept}
 
     def _groups(self) -> dict[str, list[str]]:
-        """The stages by row, last ones first: the variants of a stage share one. Otherwise dvc.yaml gives the order."""
+        """The stages by row, last ones first; variants of a stage share a row. Otherwise dvc.yaml gives the order."""
         ranks = {name: rank for rank, name in enumerate(self.pipeline)}
         found: dict[str, list[str]] = {}
         for name in sorted(self.stages, key=lambda name: (ranks.get(name, len(ranks)), name)):

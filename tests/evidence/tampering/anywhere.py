@@ -215,7 +215,7 @@ def poison(project: Path, store: str) -> str:
         content = yaml.safe_load(path.read_text())
         content["outs"][0]["md5"] = "1" * 32
         rewrite(path, yaml.safe_dump(content))
-        return f"{path.relative_to(project)}: would restore another {content['outs'][0]['path']}"
+        return f"{path.relative_to(project)}: would restore {content['outs'][0]['path']}"
     raise AssertionError(f"{store} has no cached run")
 
 

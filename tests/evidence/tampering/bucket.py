@@ -265,7 +265,7 @@ def runs() -> Iterator[Far]:
     def poison(bucket: Bucket) -> str:
         one, other = (objects(bucket.project, path)[0].encode() for path in ("models/full", "models/plain"))
         bucket.edit(bucket.run("train@full"), one, other)
-        return "would restore another models/full than the recorded run made"
+        return "would restore models/full, which the recorded run made differently"
 
     def broken(bucket: Bucket) -> str:
         key = bucket.run("train@full")
@@ -277,7 +277,7 @@ def runs() -> Iterator[Far]:
         key = bucket.run("train@full")
         one, other = (objects(bucket.project, path)[0].encode() for path in ("models/full", "models/plain"))
         bucket.put(f"{key.rpartition('/')[0]}/{'f' * 64}", bucket.store.read(key).replace(one, other))
-        return "would restore another models/full than the recorded run made"
+        return "would restore models/full, which the recorded run made differently"
 
     for fetched in (False, True):
         when = ", copied before" if fetched else ""

@@ -121,7 +121,7 @@ def signatures() -> Iterator[tuple[str, Tampering]]:
     def exchanged(project: Path) -> str:
         one, other = sorted((project / folder / "signatures").glob("*.dsse"))
         rewrite(one, other.read_text())
-        return f"{one.relative_to(project)}: signs another entry than the one in its name"
+        return f"{one.relative_to(project)}: does not sign the entry in its name"
 
     yield "exchange two signatures of the log", exchanged
 

@@ -119,7 +119,7 @@ def run_of(project: Path, store: str, stage: str) -> Path:
 def poison(project: Path, store: str) -> str:
     path = run_of(project, store, "train@full")
     replace(path, objects(project, "models/full")[0], objects(project, "models/plain")[0])
-    return f"{path.relative_to(project)}: would restore another models/full"
+    return f"{path.relative_to(project)}: would restore models/full"
 
 
 def break_run(project: Path, store: str) -> str:

@@ -213,7 +213,7 @@ def test_the_locks_of_all_commits_are_compared_with_the_records(twice: Path, tmp
     git(forged, "commit", "-qam", "forged")
     newest, *_ = check_all_commits(forged)
     assert (newest.recorded, newest.attested, len(newest.findings)) == (2, 2, 1)
-    assert "has the same inputs, but made other models/full (train@full)" in str(newest.findings[0])
+    assert "has the same inputs, but made different models/full (train@full)" in str(newest.findings[0])
     lock.write_text("stages: [")
     git(forged, "commit", "-qam", "broken")
     newest, *_ = check_all_commits(forged)
