@@ -144,7 +144,7 @@ def _gpu_plan(name: str, gpus: int, memory: float, card: str, every: bool, as_js
 
 
 def _show(value: Any, as_json: bool, parts: Iterable[str | Table]) -> None:
-    """Print JSON, or lines and tables, whose first column has names that a reader types: they stay whole.
+    """Print JSON, or lines and tables. Names in the first column stay whole, because a reader types them.
 
     Without a terminal or ``COLUMNS``, no line is broken.
     """

@@ -1,4 +1,4 @@
-"""Prefect's command line, for a server on SQLite that does not refuse writers who come at the same time.
+"""Prefect's command line, for a server on SQLite that does not refuse simultaneous writers.
 
 Run     python -m flows.database server start --port 4200
 

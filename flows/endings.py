@@ -36,7 +36,7 @@ def left_behind(hold: Hold) -> Iterator[str]:
         yield f"the last run here did not end properly ({previous})"
         _crash(previous, hold.holder.flow_run)
     for command in hold.ended:
-        yield f"ended what it had left running: {command}"
+        yield f"ended a command that it had left running: {command}"
 
 
 def _crash(holder: Holder, present: str) -> None:

@@ -1,7 +1,7 @@
 """The types of parameters of several flows, with the choices that Prefect's page offers.
 
 Choices come from the folder of the code that is deployed. The server checks them; the command line also accepts outputs
-as targets. They are not in the modules of the flows, because Prefect runs parts of those without ``__file__``.
+as targets. They are not in the modules of the flows, because Prefect runs parts of those modules without ``__file__``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where the stages of a run execute: in its own folder, unless a package below ``flows`` has other places."""
+"""The places where the stages of a run execute: its own folder, unless a package below ``flows`` adds places."""
 
 from __future__ import annotations
 

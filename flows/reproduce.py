@@ -55,7 +55,7 @@ class StagesFailed(PathfinderError, RuntimeError):
 
 
 def run_name() -> str:
-    """The name of a flow run: what started it, the profile, and what it runs."""
+    """The name of a flow run: its starter, its profile and its targets."""
     parameters, started = flow_run.get_parameters(), deployment.get_name()
     targets = list(parameters.get("targets") or ())
     what = ", ".join(targets[:3]) + (f" and {len(targets) - 3} more" if targets[3:] else "") or "all stages"
@@ -118,7 +118,7 @@ def reproduce(targets: Targets = (), force: bool = False, pull: bool = False, jo
 
 
 class Run:
-    """One run of a set of stages: which wait, which run, and how the others ended."""
+    """One run of a set of stages: the waiting and running stages, and the outcomes of the ended stages."""
 
     def __init__(self, root: Path, graph: Graph, targets: Sequence[str], force: bool, pull: bool, jobs: int) -> None:
         self.root, self.graph, self.force, self._pull = root, graph, force, pull
@@ -201,7 +201,7 @@ class Run:
         return True
 
     def _startable(self, left: list[str], started: Container[str]) -> list[str]:
-        """The stages of ``left`` whose inputs exist: all of other pools, and as many as there are free jobs here."""
+        """The stages of ``left`` whose inputs exist: all stages of pools, and as many stages here as jobs are free."""
         done = {name for name, outcome in self.outcomes.items() if outcome.succeeded}
         ready = [name for name in left if name not in started and self.graph.upstream[name] & self.selected <= done]
         here = [name for name in ready if self.places.is_here(name)]

@@ -38,7 +38,7 @@ _READY_S = 600.0  # long, for busy machines; a server that exits is noticed imme
 _STOP_S = 15.0
 _SPACE = 50_000_000
 """Bytes. The database of one server holds 33 MB after a month of nightly runs."""
-_ANSWER_S = 30.0  # a busy server is not to be replaced by another one
+_ANSWER_S = 30.0  # a busy server must not be replaced
 _WAIT_S = 10.0
 _STARTS = 3  # another process can take a free port before the server does
 _RETRIES = 2  # nobody restarts a server that a run has started
@@ -75,7 +75,7 @@ def home(root: Path) -> Path:
 def environment(root: Path, url: str) -> dict[str, str]:
     """Variables for Prefect processes: state under the project, frequent heartbeats, and how long records are kept.
 
-    A database, a place for leases and a retention that are set are kept.
+    An existing setting of the database, the leases or the retention is kept.
     """
     folder, page = home(root), url.removesuffix("/api")
     return {
@@ -116,7 +116,7 @@ def access() -> tuple[str, dict[str, str]]:
 
 
 def client(url: str, headers: Mapping[str, str]) -> httpx.Client:
-    """A client of the server for who does without Prefect, whose import takes seconds; see ``access``.
+    """A client of the server for code without Prefect, whose import takes seconds; see ``access``.
 
     It trusts the certificates that Prefect's client would. Raises ``OSError`` if a named file cannot be read.
     """
@@ -228,7 +228,7 @@ def start_server(root: Path, owned: bool = False) -> Service:
             if _responds(service, root):
                 unless_ready.pop_all()
                 return service
-        if _port(service) == port:  # nobody took the port, so another one would not help
+        if _port(service) == port:  # nobody took the port, so a different one would not help
             break
     raise DataError(f"the Prefect server did not start; see {HOME}/server.log")
 
@@ -244,7 +244,7 @@ def _responds(service: Service, root: Path) -> bool:
 
 
 def _is_ready(service: Service) -> bool:
-    """Return whether this server responds, and not another one on its port."""
+    """Return whether this server responds, and not a different one on its port."""
     with contextlib.suppress(httpx.HTTPError):
         if processes.listens(service.pid, urlsplit(service.url).port or 0):
             return httpx.get(f"{service.url}/health", timeout=_ANSWER_S).status_code == 200
@@ -309,5 +309,5 @@ def known(root: Path) -> str | None:
 
 
 def _is_running(service: Service, root: Path) -> bool:
-    """Compare places and start times: no process of another folder, as in a copied record, or with a reused number."""
+    """Compare places and start times: a copied record names a process elsewhere, and the system reuses numbers."""
     return processes.is_here(service.place, root) and processes.start_time(service.pid) == service.started != 0

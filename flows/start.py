@@ -49,7 +49,7 @@ def start(targets: Sequence[str], force: bool = False, pull: bool = False, jobs:
         selected = graph.select(targets)
         reports = hold.previous or hold.ended  # the flow also reports what a killed run left
         outs = (root / out for name in selected for out in graph.stages[name].all_outs)
-        absent = missing_data(root) or not all(map(Path.exists, outs))  # to ask DVC takes seconds
+        absent = missing_data(root) or not all(map(Path.exists, outs))  # asking DVC takes seconds
         if force or reports or absent or out_of_date(graph, Dvc(root).status()) & selected:
             from flows import server
 

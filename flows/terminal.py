@@ -108,7 +108,7 @@ class Terminal:
                     self._live = None
 
     def print(self, source: str, line: str, bad: bool = False) -> None:
-        """Print one line after the name of its source; of a running stage with a live line, only bad ones are kept."""
+        """Print one line after the name of its source; a running stage with a live line keeps only bad ones."""
         if source in self._running and not bad:
             self._said[source] = printable(line)
         else:
@@ -147,7 +147,7 @@ class Terminal:
         return table
 
     def _left_s(self, now: float) -> float:
-        """The seconds to the end: as long per second of earlier stages as until now; 0 before a twentieth is done."""
+        """The seconds to the end, at this run's pace compared with earlier runs; 0 before a twentieth is done."""
         done = sum(self._seconds.get(name, 0.0) for name in self._ended) + sum(
             min(now - start, self._seconds.get(name, 0.0)) for name, start in list(self._running.items())
         )

@@ -1,4 +1,4 @@
-"""The project in this folder, without a server: stages, DVC, storage, one run at a time, nothing left behind by it."""
+"""The project in this folder, without a server: stages, DVC, storage, and the lock and guardian of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def hooks(name: str) -> Iterator[Callable[..., Any]]:
-    """The functions that the packages below ``flows`` name in ``HOOKS``: additions to a run, which knows none of them.
+    """The functions that packages below ``flows`` name in ``HOOKS``: additions to a run, which does not import them.
 
     ``places`` gives the places of stages (flows/places.py), ``tell`` is Prefect's hook of a flow that failed or
     crashed, ``report_killed`` is for the guardian, and ``state`` yields the lines of `pathfinder team`.

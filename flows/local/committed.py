@@ -31,9 +31,9 @@ _OF_STAGE = re.compile(r"records/[^/]+/[0-9a-f]{64}\.json")
 
 
 def explain(root: Path, keep: bool = False) -> Iterator[str]:
-    """Say how the lock differs from the committed one after a run; nothing if it does not, or if git has none.
+    """Say how the lock differs from the committed one after a run; nothing if it is equal, or if git has no lock.
 
-    With ``keep``, put the committed one and the committed metrics back. Raises ``DataError`` if one is not valid.
+    With ``keep``, put the committed lock and metrics back. Raises ``DataError`` if a lock is not valid.
     """
     committed = git("show", f"HEAD:./{MAIN_LOCK}", root=root)
     if committed is None or committed == (own := (root / MAIN_LOCK).read_text(encoding="utf-8")):
@@ -69,7 +69,7 @@ def explain(root: Path, keep: bool = False) -> Iterator[str]:
 
 
 def _changed(before: dict[str, Locked], now: dict[str, Locked]) -> set[str]:
-    """The stages that ran with something that was changed on purpose: itself, or by a stage that made an input."""
+    """The stages whose definition, parameters or source files changed, and the stages that depend on their outs."""
     changed = now.keys() - before.keys()
 
     def is_changed(old: Locked, new: Locked) -> bool:

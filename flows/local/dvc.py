@@ -41,7 +41,7 @@ _TRANSIENT = re.compile(
     r"|Too Many Requests"
 )
 _FULL = re.compile(r"disk I/O error|database or disk is full|No space left on device|File too large|quota exceeded")
-# Python 3.11 keeps a compiled module of which a full disk took only the first part, and every later import fails.
+# Python 3.11 keeps a compiled module that a full disk cut, and every later import fails.
 _CUT = re.compile(r"marshal data too short|bad marshal data")
 # The lines that DVC prints before it decides about a stage; later lines may be the stage's own output.
 _STATES: tuple[tuple[str, State], ...] = (
@@ -88,7 +88,7 @@ class Dvc:
     """DVC in one project folder. Thread-safe.
 
     ``environment`` are variables for all commands. With ``warm``, the commands are forks of one process, which starts
-    now, and so are stages with PyTorch, unless the folder ``has_other_code`` than this process. Every method raises
+    now, and so are stages with PyTorch, unless the folder ``has_other_code``. Every method raises
     ``DvcError`` if its command fails and ``Cancelled`` after ``stop``.
     """
 
@@ -118,7 +118,7 @@ class Dvc:
         return states[0] if states else "restored"  # DVC announces every command that it runs
 
     def restore(self, stage: str) -> State | None:
-        """Restore a stage's outs; ``None`` if it would have to run, for which DVC gets a shell that runs nothing."""
+        """Restore a stage's outs; ``None`` if it would have to run: DVC gets a shell that runs nothing."""
         states: list[State] = []
         try:
             self._run(["repro", "--single-item", stage], _watching(stage, states), variables={"SHELL": _NO_SHELL})
@@ -129,7 +129,7 @@ class Dvc:
         return states[0] if states else "restored"
 
     def push(self, *stages: str) -> None:
-        """Upload the outputs of stages from a folder of its own, so no stage waits; raises as ``prepare`` does."""
+        """Upload the outputs of stages from a separate folder, so no stage waits; raises as ``prepare`` does."""
         with self._pushing:
             printed = self._run(["push"], root=prepare(self.root, stages))
             if missing := [line for line in printed if line.startswith("md5: ")]:
@@ -180,7 +180,7 @@ class Dvc:
         self.close()
 
     def close(self) -> None:
-        """End the warm process, if there is one. Later commands are processes of their own."""
+        """End the warm process, if there is one. Later commands are separate processes."""
         warm, self._warm = self._warm, None
         if warm:
             warm.stop()

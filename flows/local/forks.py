@@ -92,7 +92,7 @@ def _prepare_push() -> None:
 
 
 def _command(request: dict[str, Any], answer: socket.socket, out: int) -> NoReturn:
-    """Be the process of a command of DVC."""
+    """Run a command of DVC in this process."""
 
     def work() -> int:
         os.setsid()
@@ -129,7 +129,7 @@ def run_stage(executable: str, cmd: str, **options: Any) -> None:
 
 
 def _stage(module: str, *words: str, env: dict[str, str], cwd: str, **_: Any) -> NoReturn:
-    """Be the process of a stage."""
+    """Run a stage in this process."""
 
     def work() -> int:
         Path("/proc/self/comm").write_text(module)  # the name that `top` shows

@@ -1,6 +1,6 @@
 """Ends what a run leaves behind if the run is killed.
 
-A killed process cannot clean up. The guardian is a process of its own whose standard input is a pipe that only the run
+A killed process cannot clean up. The guardian is a separate process whose standard input is a pipe that only the run
 holds: when the run has ended in whatever way, the pipe closes, and the guardian ends every process that carries the
 run's mark. After an orderly end there is none. Each line in the pipe is a JSON value with the run's flow run, or an
 empty one at an orderly end. If the last line names a flow run, the guardian reports its end.
@@ -36,14 +36,14 @@ def start() -> subprocess.Popen[bytes]:
 
 
 def write(guardian: subprocess.Popen[bytes], run: Mapping[str, Any]) -> None:
-    """Tell a guardian its run, as the arguments of ``report_killed`` (flows.local.hooks), unless it ended in order."""
+    """Send a guardian the arguments of ``report_killed`` (flows.local.hooks), or ``{}`` if it ended properly."""
     if guardian.stdin is not None:
         with contextlib.suppress(BrokenPipeError):  # someone killed the guardian
             guardian.stdin.write(f"{json.dumps(run)}\n".encode())
 
 
 def main(mark: str) -> None:
-    """Wait for the end of the run, then end what it left, and report it if it did not do so."""
+    """Wait for the end of the run, then end its processes, and report its end if it did not."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     lines = sys.stdin.buffer.read().splitlines()

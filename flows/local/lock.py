@@ -128,7 +128,7 @@ def _present(handle: IO[str]) -> Holder | str:
 
 
 def left_by(root: Path) -> Holder | None:
-    """The last run in the folder if it did not end properly; ``None`` if it did or still runs."""
+    """The last run in the folder if it did not end properly; ``None`` if it ended properly or still runs."""
     path = root / LOCK
     if not path.exists():
         return None
@@ -168,7 +168,7 @@ def _write(handle: IO[str], text: str) -> None:
     """Replace the entry; raises ``OSError`` with the file if there is no space."""
     os.ftruncate(handle.fileno(), 0)
     try:
-        # A writer of its own: text that could not be written does not stay in the buffer of ``handle``.
+        # A separate writer: text that could not be written does not stay in the buffer of ``handle``.
         with open(handle.fileno(), "a", encoding="utf-8", closefd=False) as writer:
             writer.write(text)
     except OSError as error:

@@ -1,7 +1,7 @@
 """Child processes that lead their own process groups and carry a mark, so that all their children can be ended.
 
-The mark is an environment variable, which every descendant inherits, also one that leaves the process group. It names
-the process that started them: if that process was killed, whoever finds the mark can end what it left behind.
+The mark is an environment variable: every descendant inherits it, even if it leaves the process group. It names the
+process that started them: if that process was killed, the mark finds the processes that it left behind.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MARK = re.compile(r"\d+\.\d+\.\d+:\S+ \S+ \S+")
 _numbers = itertools.count(1)
 _CODE = Path(__file__).parents[2]
 ONLY_DVC = "--only-dvc"
-"""The option of ``flows.local.forks`` with which every stage is a process of its own."""
+"""The option of ``flows.local.forks`` with which every stage is a separate process."""
 MOST_BYTES = 2**17
 """The longest request for a fork, which is one message. A command with a longer one becomes a new process."""
 
@@ -35,8 +35,8 @@ MOST_BYTES = 2**17
 def place(root: Path) -> str:
     """The place of a folder's processes, with spaces between: host, boot, and the folder's device and inode.
 
-    A folder keeps its place when it is moved; its copies and restored backups have their own, whatever their paths.
-    They all have the same files, so a file that names a process names the place too. The boot includes the namespace
+    A folder keeps its place when it is moved; a copy or a restored backup has a different place, whatever its path. All
+    have the same files, so a file that names a process also names the place. The boot includes the namespace
     of process numbers: a container shares the boot of its host, but not the numbers.
     """
     boot, numbers = Path("/proc/sys/kernel/random/boot_id").read_text().strip(), os.stat("/proc/self/ns/pid").st_ino
@@ -69,7 +69,7 @@ def new_mark(root: Path) -> str:
 
 
 def owner(mark: str) -> int:
-    """The process that started whatever carries a mark, or 0 if it has ended."""
+    """The process that started the processes with a mark, or 0 if it has ended."""
     pid, started, _ = mark.partition(":")[0].split(".")
     return int(pid) if start_time(int(pid)) == int(started) else 0
 
@@ -94,7 +94,7 @@ def orphans(root: Path) -> dict[int, str]:
 
 
 def end_owned(beginning: str) -> None:
-    """End every process whose mark has this beginning, new ones included, as ``end`` does groups."""
+    """End every process whose mark has this beginning, also new ones, as ``end`` ends groups."""
     _end(lambda: {*owned(beginning)}, os.kill, 10.0)
 
 
@@ -195,7 +195,7 @@ class Warm:
 
 
 def inherited() -> dict[str, str]:
-    """The environment of a child: ``python`` is ours, and Prefect's variables of the present run are left out."""
+    """The environment of a child: ``python`` is this one, and Prefect's variables of the present run are left out."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     return {name: value for name, value in os.environ.items() if not name.startswith("PREFECT__")} | {"PATH": path}
 

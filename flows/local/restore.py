@@ -32,7 +32,7 @@ class Restored:
     """A restored run: its entry of the log with the signers, and the counts of stages and objects.
 
     ``patched`` are the files that the run had changed, and ``differs`` the outs that git holds with different bytes:
-    both are empty if the run's were put here.
+    both are empty if the run's versions were put here.
     """
 
     remote: str

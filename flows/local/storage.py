@@ -85,7 +85,7 @@ def shared(root: Path, folder: str) -> Store | None:
 def preflight(root: Path, address: str) -> None:
     """Write and delete a small object, so that a run which cannot store or sign its results ends before it starts.
 
-    Waits a little for a store that refuses connections, as one that is restarted does. Raises ``DataError`` if the
+    Waits a little for a store that refuses connections, such as a store that is restarted. Raises ``DataError`` if the
     store refuses or there is no usable key, and ``TransientError``, within half a minute, if it does not answer.
     """
     own_public_keys()
@@ -106,7 +106,7 @@ def preflight(root: Path, address: str) -> None:
 
 
 def describe(root: Path, address: str) -> str:
-    """A sentence about where the results go, and where the results of earlier runs in this folder went if elsewhere."""
+    """A sentence that names the place of the results, and any different places of earlier runs in this folder."""
     text = f"results go to {address}" + ("" if os.environ.get(REMOTE) else f" ({REMOTE} is not set)")
     others = sorted(remembered(root)[0].keys() - {address})
     return f"{text}; earlier runs here sent theirs to {', '.join(others)}" if others else text

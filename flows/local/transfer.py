@@ -1,8 +1,8 @@
 """The project in which ``dvc push`` sends the outputs of stages, so that no stage waits for it.
 
 ``dvc push`` holds the lock of its project as long as the remote takes, and every stage needs that lock. So the push
-runs in a project of its own in ``.dvc/tmp/push``: the same cache and remotes, and one ``.dvc`` file with the outputs
-from the lock.
+runs in a separate project in ``.dvc/tmp/push``: the same cache and remotes, and one ``.dvc`` file with the outputs from
+the lock.
 """
 
 from __future__ import annotations

@@ -137,8 +137,8 @@ def notify(
 ) -> None:
     """Send notices about failed, crashed, late and stuck runs; the server stores the address and sends them.
 
-    Set PATHFINDER_NOTIFY to an address that contains a secret: a command line is visible to others. Refuses a name that
-    the server does not know.
+    Set PATHFINDER_NOTIFY to an address that contains a secret: a command line is visible to other users. Refuses a name
+    that the server does not know.
     """
     from flows.team.deployment import definition
     from flows.team.notices import automations as notices

@@ -125,7 +125,7 @@ def present(client: SyncPrefectClient, root: Path) -> dict[str, DeploymentRespon
 
 
 def reschedule(client: SyncPrefectClient, root: Path, active: bool | None, cron: str | None) -> None:
-    """Activate or pause all schedules of this folder's deployments, and give the nightly's other times."""
+    """Activate or pause all schedules of this folder's deployments, and change the times of the nightly."""
     for name, deployment in present(client, root).items():
         for item in deployment.schedules:
             zone = getattr(item.schedule, "timezone", None) or "UTC"
@@ -156,7 +156,7 @@ def remove(client: SyncPrefectClient, root: Path) -> list[str]:
 
 
 def equip(client: SyncPrefectClient, slots: Mapping[str, int]) -> None:
-    """Give a server what deployments do not contain: automations that end lost runs, slots, and priorities."""
+    """Set up a server beyond its deployments: automations that end lost runs, slots, and priorities."""
     automations.watch(client)
     for name, number in sorted(slots.items()):
         client.upsert_global_concurrency_limit_by_name(name, number)

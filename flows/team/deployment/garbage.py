@@ -1,8 +1,8 @@
 """The garbage collection as a flow: objects of the cache and the remote that no commit and no published run names.
 
 ``dvc gc --all-commits`` knows neither what runs published nor how old an object is, and it loads the pipeline of every
-commit (more than three minutes for 680 commits). So this flow reads the names from git and from the remote: any
-text of the form of an md5, so that a form that it does not know keeps too much, not too little. It deletes objects,
+commit (more than three minutes for 680 commits). So this flow reads the names from git and from the remote: every text
+that looks like an md5 counts as a name, so an unknown format keeps too much, not too little. It deletes objects,
 entries of the run cache, and old parts and leases of stages, never evidence, journals or checkpoints.
 """
 
@@ -55,7 +55,7 @@ Where = Literal["remote", "cache", "remote and cache"]
 
 @dataclass(slots=True)
 class Place:
-    """A cache or remote, what is in it, what each entry of its run cache names, and the old part that nothing names."""
+    """A cache or remote, its content, the objects that each run-cache entry names, and the old unnamed objects."""
 
     kind: Literal["remote", "cache"]
     name: str
@@ -184,7 +184,7 @@ def find_parts(root: Path, before: float) -> list[Place]:
 
 
 def sweep_up(places: list[Place]) -> None:
-    """Delete what was found, and first what names other objects: so nothing ever names an object that is gone."""
+    """Delete what was found, first the files that name objects: so nothing ever names a deleted object."""
     for place in places:
         for item in sorted(place.garbage, key=lambda item: not _NAMES_OTHERS.search(item.key)):
             place.store.delete(item.key)
@@ -227,7 +227,7 @@ def in_history(repository: Path) -> set[str]:
     """The objects that commits with a reference or reflog name; raises ``DataError`` if a clone is shallow."""
     if git.text(repository, "rev-parse", "--is-shallow-repository") == "true":
         raise DataError(f"{repository}: is a shallow clone, so older commits are unknown; run `git fetch --unshallow`")
-    # Every version of a file is new to some commit and one of its parents, so the changes name all of them.
+    # Every version of a file is a change from a parent of some commit, so the changes name all versions.
     raw = ["--raw", "--no-abbrev", "--no-renames", "-m", "--root", "--format="]
     changes = git.run(repository, "log", "--all", "--reflog", "--full-history", *raw, "--", f"*{MAIN_LOCK}", "*.dvc")
     blobs = {line.split()[3] for line in changes.splitlines() if line.startswith(b":")}

@@ -3,8 +3,8 @@
 The working folder is never touched. With ``flows.team.deploy up`` the clone in ``.pathfinder/nightly/`` stays between
 nights, with its cache, journals and checkpoints, so an interrupted run resumes. On a team's server the worker deletes
 it with the folder of the run; then ``pull`` restores published stages, and journals and checkpoints come from the
-remote. The run branch holds the lock, ``params.yaml`` and ``metrics/summary.json``. A branch is only ever created,
-so no run can lose the work of another one.
+remote. The run branch holds the lock, ``params.yaml`` and ``metrics/summary.json``. The flow only creates branches, so
+no run can lose the work of another run.
 """
 
 from __future__ import annotations

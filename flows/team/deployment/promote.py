@@ -43,7 +43,7 @@ class PromotionRefused(PathfinderError, RuntimeError):
 
 
 def run_name() -> str:
-    """The name of a promotion: from where to where."""
+    """The name of a promotion: its run branch and its target."""
     parameters = flow_run.get_parameters()
     return f"promote {parameters.get('branch') or 'the newest run'} to {parameters.get('target')}"
 
@@ -81,7 +81,7 @@ def promote(
 def promoted(
     folder: Path, repository: str, branch: str, target: str, largest_drop: float, store: Store, summaries: list[str]
 ) -> str:
-    """Check the gates and push; returns what was done. Raises ``PromotionRefused``, ``DataError``, and as the store."""
+    """Check the gates and push; returns what was done. Raises ``PromotionRefused``, ``DataError``, and store errors."""
     mirror = git.mirror(folder / "mirror.git", repository)
     before = git.commit_of(mirror, f"refs/heads/{target}")
     if not before:

@@ -48,7 +48,7 @@ _OUTDATED = {
     "crashed": "flow_run.state_type != 'CRASHED' or 'interrupt signal' in (flow_run.state.message or '')",
     "has not started": "flow_run.start_time",
 }
-"""When a notice is no longer true, or the user pressed Ctrl-C. Its template then fails, so the server sends nothing."""
+"""True if a notice is outdated or the user pressed Ctrl-C: the template then fails, so the server sends nothing."""
 _REMEDIES = {
     "crashed": "check the worker's machine; the next run resumes from journal and checkpoints",
     "has not started": "check that a worker serves the work pool, and that no other run holds its slots",
@@ -132,7 +132,7 @@ def _send(target: Block, message: Mapping[str, str]) -> ActionTypes:
 
 
 def _link() -> str:
-    """The template of the run's page as this client knows it: a team's server knows no address of its own."""
+    """The template of the run's page as this client knows it: a team's server does not know its address."""
     return f"{str(PREFECT_UI_URL.value()).rstrip('/')}/runs/flow-run/{{{{ flow_run.id }}}}"
 
 

@@ -1,8 +1,8 @@
 """The hook of every flow: it emits an event that says what failed, which an automation of the server sends.
 
-The address is known to the server only, and the server sends: a receiver that is away never fails or delays a run.
-Prefect calls the hook in the process of the flow or, if that was killed, in its worker. Nobody calls it for a run whose
-machine is gone; the automations notice that too (flows/team/notices/automations.py).
+Only the server knows the address and sends: a receiver that is away never fails or delays a run. Prefect calls the hook
+in the process of the flow or, if that was killed, in its worker. Nobody calls it for a run whose machine is gone; the
+automations notice that too (flows/team/notices/automations.py).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from flows.terminal import log_path
 EVENT = "pathfinder.run.failed"
 MOST_LINES = 10
 TRACEBACK = "\nTraceback (most recent call last)"
-"""In what Prefect logs about every run that failed, also where the state of the run has the reason in one line."""
+"""A line in Prefect's log of every failed run, even if the state of the run has the reason in one line."""
 _LONGEST_LINE = 500
 _LONGEST_LABEL = 200
 _REMEDIES = (
@@ -68,7 +68,7 @@ class Notice:
         return "\n".join([self.cause, *(f"    {line}" for line in self.lines), f"Remedy: {self.remedy}"])
 
     def as_event(self, flow_run: str, tags: Iterable[str], **more: object) -> dict[str, Any]:
-        """Prefect's event about the flow run, which its tags and labels tell the automations of the server.
+        """Prefect's event about the flow run, whose tags and labels the automations of the server read.
 
         The payload has the message ready to be sent, and ``more``.
         """

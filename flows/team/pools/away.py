@@ -51,7 +51,7 @@ _ERRORS = {"transient": TransientError, "lost": WorkerLost}  # by flows.places.c
 
 
 class Away(Places):
-    """The folder of a run for the stages that need it, and a pool of infra/resources.yaml for each of the others.
+    """The folder of a run for the stages that need it, and a pool of infra/resources.yaml for every other stage.
 
     ``pushed`` are the stages whose outs their workers sent, or this run for the stages that read them.
     """
@@ -89,7 +89,7 @@ class Away(Places):
                 raise DataError(f"pool {need.pool}: {program}: not found; correct `launch` in {FILE}")
 
     def run(self, name: str, force: bool, on_line: OnLine) -> State:
-        """Run a stage here, or have it or its parts run by its pool."""
+        """Run a stage here, or let its pool run it or its parts."""
         need = self.needs[name]
         if not need.is_here and need.parts == 1:
             return self.run_away(name, force, on_line)
@@ -105,7 +105,7 @@ class Away(Places):
         self.leases.sent(*names)
 
     def run_away(self, name: str, force: bool, on_line: OnLine) -> State:
-        """Have a stage run by its pool, and restore what it made; a result that the cache has is restored at once.
+        """Let its pool run a stage, and restore its outs; a result that the cache has is restored at once.
 
         Raises ``WorkerLost``, ``TransientError``, ``DataError`` with the worker's message or if its result is refused,
         and ``Cancelled``.
@@ -127,7 +127,7 @@ class Away(Places):
         return made.state
 
     def run_parts(self, name: str, force: bool, on_line: OnLine) -> State | None:
-        """Have the pool compute a stage's parts at once, unless the cache has the result; returns its state then."""
+        """Let the pool compute a stage's parts in parallel; returns the stage's state if the cache has the result."""
         if (state := self._prepare(name, force, on_line)) is not None:
             return state
         count = self.needs[name].parts
@@ -163,7 +163,7 @@ class Away(Places):
         return None
 
     def _ask(self, name: str, force: bool, on_line: OnLine, part: str = "") -> None:
-        """Have the pool compute a stage or a part of it; raises unless it did."""
+        """Let the pool compute a stage or a part of it; raises if it fails."""
         with dvc_lock(self.root):
             inputs = needed(self.root, self.graph, name)
         order = Ordered(
@@ -270,7 +270,7 @@ class Away(Places):
 
 
 def pause_s(waited_s: float, is_waiting: bool) -> float:
-    """The seconds until the next look at a run: a server answers all who wait, and nothing is seen before it starts."""
+    """The seconds until the next look at a run: all who wait ask one server, and a waiting run has no news."""
     return min(max(_POLL_S, waited_s / 20), 30.0 if is_waiting else LOOK_S)
 
 

@@ -1,12 +1,12 @@
-"""A lease on a stage: of all who ask for the same command, inputs, parameters and code, one computes.
+"""A lease on a stage: of all runs that ask for the same command, inputs, parameters and code, one computes.
 
-``leases/<digest>/<number>`` in a remote. Whoever creates the next number, which only one can, holds the lease and
-writes its object again every ``EVERY_S`` seconds. At the end the object states the result, which those who waited take,
-or the cause of a failure. A holder that has given no sign for ``EXPIRY_S``, nor for two more renewals while someone
-looked, is replaced by the next number: after an outage of the store, holders write before anyone gives up on them.
-Only the highest number counts: a holder that was paused finds that it has lost the lease. Ages are differences of times
-of the store, so no two clocks are compared. Numbers never return, so nothing here deletes an object; the collection of
-garbage does.
+It is the object ``leases/<digest>/<number>`` in a remote. Only one run can create the next number: it holds the lease
+and writes the object again every ``EVERY_S`` seconds. At the end the object states the result, which the waiting runs
+take, or the cause of a failure. The next number replaces a holder that gave no sign for ``EXPIRY_S`` and for two more
+renewals while a run looked: after an outage of the store, holders write before a run gives up on them. Only the highest
+number counts: a holder that was paused finds that it has lost the lease. Ages are differences between times of the
+store, so no two clocks are compared. Numbers never return, so nothing here deletes an object; the collection of garbage
+does.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ASKED, SILENT = "asked", "gave no sign"
 
 
 class Terms(Form):
-    """Who computes a stage in which ``place`` (flows.local.processes); later the result or a failure's ``cause``."""
+    """The holder of a stage and its ``place`` (flows.local.processes); later the result or a failure's ``cause``."""
 
     user: str
     host: str
@@ -46,7 +46,7 @@ class Terms(Form):
 
     @property
     def fate(self) -> str:
-        """How a holder without a result has ended; empty if it has one."""
+        """The end of a holder without a result; empty if it has a result."""
         if self.made is not None:
             return ""
         return f"failed: {self.cause}" if self.cause else "was ended" if self.ended else SILENT

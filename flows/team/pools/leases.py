@@ -1,6 +1,7 @@
 """The leases of one run on its stages (flows.team.pools.lease), if other machines reach its remote.
 
-Stages of pools and stages that keep unfinished work take one. The others end sooner than their outs reach the remote.
+Stages of pools and stages that keep unfinished work take a lease. Other stages take less time than their outs to reach
+the remote.
 A lease is held until the remote has the outs, or the stage fails or is interrupted.
 """
 

@@ -1,4 +1,4 @@
-"""The side of the machine that computes a stage for a run elsewhere: one stage of one commit in a clone of its own.
+"""The side of the machine that computes a stage for a run elsewhere: one stage of one commit in a clone.
 
 Prefect's deployments run the flow in flows/team/pools/flow.py. Any other launcher runs the same work as a command
 without Prefect, with the order in a file or in its standard input:

@@ -66,8 +66,9 @@ class Needs:
     """The needs of one stage: pool, GPUs, memory as Kubernetes writes it, time limit, retries and slots.
 
     With several ``parts``, the pool computes these and the stage itself merges them in the folder of the flow.
-    ``launch`` is the command that starts a stage of the pool, without one Prefect's deployment does. ``wait_s`` is how
-    long it waits for a pool that has no worker. With ``packages`` "any", workers may have others than the lock.
+    ``launch`` is the command that starts a stage of the pool; without it, Prefect's deployment starts the stage.
+    ``wait_s`` is how long it waits for a pool that has no worker. With ``packages`` "any", workers may have different
+    packages from the lock.
     """
 
     pool: str = HERE
