@@ -44,11 +44,11 @@ def run(
     blocks: list[str],
     jobs: Annotated[int, typer.Option(min=1, help="Processes, each on one core.")] = 2,
     stack: Annotated[
-        int, typer.Option(min=0, help="Train and score so many seeds together on a GPU; 0: on cores.")
+        int, typer.Option(min=0, help="Train and score this number of seeds together on a GPU; 0: on cores.")
     ] = 0,
     commit: Annotated[bool, typer.Option("--commit", help="Commit the figures of each cell when it ends.")] = False,
 ) -> None:
-    """Measure the cells of blocks that are missing or have different inputs now; each is stored when it ends."""
+    """Measure the cells of blocks that are missing or whose inputs changed; each is stored when it ends."""
     from extras.experiment.running import is_current, measured, path_of
 
     plan = load_plan()
@@ -93,7 +93,7 @@ def attack(
     samples: Annotated[int, typer.Option(help="The largest n of best of n.")] = 1024,
     steps: Annotated[int, typer.Option(help="Steps of the policy that learns.")] = 300,
 ) -> None:
-    """Train the PRM of a cell and try to game it, for an hour, by the named attacks (default: those without a file)."""
+    """Train the PRM of a cell and attack it for an hour by the named attacks (default: attacks without a file)."""
     from extras.experiment.attacks import Attacked
     from extras.experiment.running import laboratory
 

@@ -69,7 +69,7 @@ class Answer:
     p: float
     """The p value of all seeds, adjusted over the hypotheses of the setting (Holm)."""
     verdict: Verdict
-    """At the last look: seeds after it change no verdict before the next one."""
+    """The verdict of the last look: more seeds change nothing before the next look."""
     needed: int
     """The result of ``seeds_needed`` at the level that Holm's method demands of the smallest p."""
 
@@ -114,8 +114,8 @@ class Replicates:
 def figure_of(figures: Figures, reading: str, f1: Callable[[Figures], Value]) -> Value:
     """The figure of a cell: F1 by a reading or, by definition, the mean of F1 and PRMScore.
 
-    ``f1`` takes F1, or F1 and its replicates, from the figures of a reading. By definition, the first reading of the
-    variant that the benchmark asks for counts. PRMScore has no replicates.
+    ``f1`` takes F1, or F1 and its replicates, from the figures of a reading. By definition, F1 is by soundness or, if
+    the variant lacks it, by its first reading. PRMScore has no replicates.
     """
     read = figures["processbench"]
     asked = "soundness" if reading == "definition" else reading
@@ -183,7 +183,7 @@ def _adjusted(rows: Sequence[Rows]) -> list[float]:
 
 
 def verdict_of(found: Estimate, near: Estimate, p: float, level: float) -> Verdict:
-    """The verdict at a look with ``level`` (0 before the first): whether the difference is clear, or negligible."""
+    """The verdict at a look with ``level`` (0 before the first): the difference is clear, negligible, or still open."""
     if not level:
         return "open"
     if p < level and abs(found.value) >= SMALLEST:

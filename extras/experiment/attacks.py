@@ -1,7 +1,7 @@
-"""Attacks on a PRM whose truth is known: dressed faults, best of n for growing n, and a policy that learns to please.
+"""Attacks on a PRM where the truth is known: dressed faults, best of growing n, and a policy that learns to please.
 
-Every attack reports the PRM's reward and the oracle's truth, for each reading and each way to make one reward of the
-steps' values: the smallest, the mean, or the last.
+Every attack reports the PRM's reward and the oracle's truth, for each reading and each reduction of the steps' values
+to one reward: the smallest, the mean, or the last.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ READINGS = ("soundness", "quality")
 _GROUP = 8
 """Samples of a problem whose rewards are compared."""
 DRESSINGS = ("plain", "confident", "restated", "planned", "copied", "answered", "padded")
-"""A fault as it is; in the confident wording; with a restatement after it; after a plan; after a copied step; with the
-answer after it; with three restatements after it."""
+"""A fault unchanged; in the confident wording; before a restatement; after a plan; after a copied step; before the
+answer; before three restatements."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Attacked:
 
     @classmethod
     def parts(cls, cell: Cell) -> list[str]:
-        """The attacks on a cell by name. ``READING-REDUCTION`` is a policy that learns to please this reward."""
+        """The attacks on a cell by name. ``READING-REDUCTION`` is a policy that learns to raise this reward."""
         return ["dressed", "best_of_n", *(f"{r}-{each}" for r in cls.readings(cell) for each in ("min", "mean"))]
 
     @cached_property
@@ -101,7 +101,7 @@ def drawn_problems(levels: Mapping[str, Level], count: int, split: Split, purpos
 
 
 def dressed(problem: Problem, state: State, fault: str, dressing: str, seed: str) -> tuple[list[str], int] | None:
-    """The steps that a dressing makes of a fault after ``state``, and the place of the fault; ``None`` if none fits."""
+    """The steps of a dressed fault after ``state``, and the place of the fault; ``None`` if none fits."""
     link = LINKS[-1] if dressing == "confident" else LINKS[0]
     wrong = fault_step(problem, state, fault, random.Random(seed), link)
     if wrong is None:
@@ -164,7 +164,7 @@ def dressed_faults(prm: PRM, problems: Sequence[Problem], threshold: Mapping[str
 
 
 def truth_of(problem: Problem, steps: Sequence[str]) -> tuple[bool, bool]:
-    """True if every step of a solution is correct and it ends; true if its answer is right."""
+    """Two truths: every step of a solution is correct and the solution ends; its answer is right."""
     verdicts = assess_all(problem, steps)
     last = verdicts[-1]
     sound = last is not None and last.after.ended and all(v is not None and v.is_correct for v in verdicts)
@@ -300,7 +300,7 @@ def rows_of(folder: Path) -> list[tuple[str, ...]]:
 
 
 def dressed_rows(folder: Path) -> list[tuple[str, ...]]:
-    """Rows with ``DRESSED``: the percent of faults accepted, the mean over the kinds that every dressing has."""
+    """Rows with ``DRESSED``: the percent of accepted faults, a mean over the kinds that every dressing has."""
     rows = []
     for path in sorted(folder.glob("*/dressed.json")):
         found = read_json(path)

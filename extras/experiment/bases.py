@@ -1,4 +1,4 @@
-"""Base models with a dose of verification, between one that never verified and the shipped one near its ceiling."""
+"""Base models that learnt some verification, but less than the shipped model, which is near its ceiling."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CHECKPOINTS = Path(".pathfinder/experiment")
 def dosed_lessons(
     encoder: Encoder, levels: Mapping[str, Level], dose: Dose, world: str, block: int
 ) -> Iterator[Lesson]:
-    """Endless lessons: ``dose.share`` verify steps; a tenth each of the others are drills in sums and in events."""
+    """Endless lessons: ``dose.share`` verify steps; a tenth each of the rest are drills in sums and in events."""
     rng, scale = random.Random(f"{dose.seed}/{world}/{block}"), next(iter(levels.values())).scale
     while True:
         if rng.random() < dose.share:

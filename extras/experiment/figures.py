@@ -87,7 +87,7 @@ def weighted_f1(table: Table, weights: Weights) -> float:
 
 
 def auc(scores: npt.NDArray[np.float64], good: Bits) -> float:
-    """The probability that a good step has a higher score than another one, in percent; ties count half."""
+    """The probability in percent that a good step has a higher score than a bad one; ties count half."""
     order = np.sort(scores[~good])
     below = np.searchsorted(order, scores[good], "left") + np.searchsorted(order, scores[good], "right")
     return float(50 * below.mean() / max(1, len(order)))

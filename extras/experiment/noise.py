@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 
 
 class Flips(NamedTuple):
-    """The shares of the steps without an error that are called wrong, and of those with an error that are not."""
+    """The shares of wrong labels among the steps without an error and among the steps with an error."""
 
     false_minus: float
     false_plus: float
@@ -66,7 +66,7 @@ def estimated(observed: Flags, chances: Floats) -> Flips:
 
 
 def corrected(logits: Tensor, ids: LabelIds, flips: Flips) -> Tensor:
-    """The log-probabilities of what is observed, from logits of the truth: (..., vocabulary).
+    """The log-probabilities of the observed labels, from logits of the true ones: (..., vocabulary).
 
     They equal the log-softmax of the logits, except at the labels ``<+>`` and ``<->``.
     """

@@ -26,7 +26,7 @@ SHARES = (0, 3, 10)
 """Percent of the correct steps that are not optimal, at which F1 is computed."""
 MAIN_SHARE = 3
 LOOKS = {8: 0.01, 24: 0.015, 48: 0.025}
-"""Two-sided levels after so many seeds. Their sum is 5 %, so the looks together keep it (Bonferroni)."""
+"""Two-sided levels by the number of seeds. Their sum is 5 %, so the looks together keep it (Bonferroni)."""
 
 
 class Dose(Section):
@@ -85,7 +85,8 @@ class Block(Section):
 
     ``rates`` replaces the learning rate of some variants. ``looks`` maps a number of seeds to the level of its look.
     ``readings`` replaces the reading of some hypotheses. ``flips`` are shares of wrong labels (``noise.Flips``).
-    ``correction`` names the shares for which the loss allows: none, the ones estimated without the truth, or the true.
+    ``correction`` names the shares for which the loss allows: none, the shares estimated without the truth, or the true
+    shares.
     """
 
     bases: list[str]

@@ -37,13 +37,13 @@ class Rows:
         return Rows(self.ids.to(device), self.depth.to(device), self.end.to(device))
 
     def visible(self) -> Tensor:
-        """Which slot (second last dimension) sees which: bool (..., rows, length, length)."""
+        """True if a slot (second last dimension) sees a slot (last one): bool (..., rows, length, length)."""
         at = torch.arange(self.ids.shape[-1], device=self.ids.device)
         return (at[None, :] <= at[:, None]) & (at[:, None] < self.end[..., None, :])
 
 
 def length_of(trees: Sequence[Tree]) -> int:
-    """The length of rows for the trees, a multiple of 16, which the kernels of attention like."""
+    """The length of rows for the trees, a multiple of 16, which suits the kernels of attention."""
     return -(-max(len(tree) for tree in trees) // 16) * 16
 
 

@@ -42,7 +42,7 @@ def measure(path: Path, cell: Cell) -> Path:
 
 
 def is_current(path: Path, cell: Cell) -> bool:
-    """True if the figures of a cell are stored and the plan, the material and the base model are still theirs."""
+    """True if the figures of a cell are stored, and the plan, material and base model have not changed since."""
     return path.exists() and read_json(path).get("identity") == laboratory().identity(path.parent.name, cell)
 
 

@@ -35,7 +35,7 @@ from pathfinder.training.trainer import plan_of, share_of_rate
 from pathfinder.tree.passes import Place, Prompter
 
 _PARTS = 32
-"""Rows of the trees to score that one pass of all models reads."""
+"""The rows of trees that one scoring pass of all models reads."""
 _GUESSES = 8
 """Seeds whose mean prediction estimates the rates of wrong labels."""
 _LAYER = "model.layers.{}."
@@ -55,7 +55,7 @@ class Stack(nn.Module):
             self.register_parameter(name.replace(".", "/"), nn.Parameter(stacked))
 
     def weight(self, name: str) -> Tensor:
-        """The stacked weights with a name of the decoder."""
+        """The stacked weights with this name in the decoder."""
         return self.get_parameter(name.replace(".", "/"))
 
     def head(self) -> Tensor:
@@ -150,7 +150,7 @@ def train(
 
 
 def _batch(chosen: Sequence[Sequence[Example]], length: int, prompter: Prompter) -> tuple[Rows, Tensor, Tensor, Tensor]:
-    """Rows, and readings with their true tokens and weights, each (seeds, readings); a weight of 0 fills up."""
+    """Rows, and readings with their true tokens and weights, each (seeds, readings); padding has the weight 0."""
     placed = [place([len(example.tree) for example in mine], length) for mine in chosen]
     count = max(rows for _, rows in placed)
     filled = np.stack(
@@ -176,7 +176,7 @@ def _batch(chosen: Sequence[Sequence[Example]], length: int, prompter: Prompter)
 
 @torch.no_grad()
 def _clip(stack: Stack, most: float) -> None:
-    """``clip_grad_norm_`` for each model by itself."""
+    """``clip_grad_norm_`` for each model separately."""
     gradients = [weight.grad for weight in stack.parameters() if weight.grad is not None]
     norms = torch.stack([gradient.flatten(1).square().sum(1) for gradient in gradients]).sum(0).sqrt()
     shares = (most / (norms + 1e-6)).clamp(max=1.0)

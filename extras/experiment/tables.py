@@ -19,7 +19,7 @@ RATES = ("variant", "learning rate", "F1 on the dev set", "cells")
 CURVES = ("base", "records", "full", "no_subtasks", "seeds")
 NOISE = ("flips", "true", "estimated", "uncorrected F1", "by the estimate", "gain", "by the truth", "gain")
 REFERENCE = 500
-"""Records of ``full`` whose figure ``no_subtasks`` is to reach."""
+"""The number of records of ``full`` whose figure ``no_subtasks`` must reach."""
 _CURVED = ("full", "no_subtasks")
 _SAMPLES, _SEED = 2000, 42
 

@@ -35,7 +35,7 @@ NEGATIVE_STEPS, ATTEMPTS = 200_000, 1.2
 JUDGE_READS, JUDGE_WRITES = 900, 1500
 """Tokens per call of the judge: the published prompt with a solution, and an assumed length of its reasoning."""
 PRM800K_RECORDS = 800_000
-"""Rated completions of PRM800K that have labels, rounded; what a profile takes if build.prm800k_records is 0."""
+"""Rated completions of PRM800K that have labels, rounded; a profile takes all of them if build.prm800k_records is 0."""
 BOTH_PASSES = {"processbench": 5.5e6, "prmbench": 7.2e6}
 FIRST_PASS = {"processbench": 5.2e6, "prmbench": 6.2e6}
 """Tokens of a whole benchmark as trees."""
@@ -129,7 +129,7 @@ def _train(params: Params, device: Device, shape: Shape) -> Estimate:
     processes, _ = launch.division(train.launch, device.cards)
     passes = 4 if train.lora.rank else 6  # operations per parameter and token: frozen weights have no gradients
     passes += 2 if train.gradient_checkpointing else 0
-    tokens = spent = learnt = 0.0  # in all processes; the last two with the waiting for the largest passes
+    tokens = spent = learnt = 0.0  # in all processes; the last two include waiting for the largest passes
     for run in map(parse_run, params.runs):
         trees = trees_of(params, run.mix)
         records = records_of(params, run.mix) * (1 - params.build.test_share)
@@ -210,7 +210,7 @@ class Trees:
 
 @cache
 def trees_of_mix(human: int, monte_carlo: int, apart: bool = False) -> Trees:
-    """The trees of a mix with so many records of each kind; with ``apart``, each published sample is a tree."""
+    """The trees of a mix with these numbers of records; with ``apart``, each published sample is a tree."""
     groups, sizes = read_yaml(_TREES), list[tuple[float, int, float]]()
     names = ("human_samples", "monte_carlo_samples") if apart else ("human", "monte_carlo")
     for kind, total in zip(names, (human, monte_carlo), strict=True):

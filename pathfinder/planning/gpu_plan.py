@@ -121,7 +121,7 @@ class Plan:
         return (max if self.params.search.shared_card else sum)(counts or [0])
 
     def main_memory_of(self, stages: Collection[str]) -> float:
-        """The largest entry of ``main_memory`` for one of ``stages``; 0 without one."""
+        """The largest entry of ``main_memory`` for one of ``stages``; 0 if none has an entry."""
         sizes = self.main_memory().items()
         return max((size for name, size in sizes if name.partition(" ")[0] in stages), default=0.0)
 
@@ -156,7 +156,7 @@ class Plan:
             all_processes, shards = launch.division(train.launch, self.device.cards)
             processes = all_processes / machines
             copied = 12.0 * self._learned / machines  # of a checkpoint, while it is written
-            # if sharded, rows go to the GPUs as they are read, the result to one process
+            # if sharded, the GPUs get the rows as they are read, and one process gets the result
             copies = 1 if shards > 1 and not train.lora.rank else processes
             half = train.lora.rank and train.lora.base_dtype == "bfloat16"
             whole = copies * (2.0 if half else 4.0) * shape.parameters
@@ -164,7 +164,7 @@ class Plan:
         return found
 
     def disk(self) -> dict[str, float]:
-        """Bytes on disk by purpose, of a run from nothing."""
+        """Bytes on disk by purpose, for a run that starts with nothing."""
         found = {"sources and results": _SOURCES_GB * _GB}
         found[disks.HUB] = sum(size for _, size in self._models())
         if "train" in self.stages:
@@ -186,9 +186,9 @@ class Plan:
 
     @cached_property
     def rooms(self) -> list[Room]:
-        """The disks of the project and of the Hub's cache, with the bytes that are not yet there.
+        """The disks of the project and of the Hub's cache, with the bytes that are not yet on them.
 
-        Empty for generated worlds and for other machines. Only models in the Hub's cache count as there.
+        Empty for generated worlds and for other machines. Only models in the Hub's cache count as present.
         """
         if self.root is None or not is_estimated(self.params):
             return []

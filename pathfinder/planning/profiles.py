@@ -138,7 +138,7 @@ def _overlays(root: Path, name: str) -> list[Any]:
         if below not in names(root) or below in seen - {BASE}:
             found = printable(str(below))[:80]
             others = ", ".join(names(root))
-            raise DataError(f"{FOLDER}/{name}.yaml: extends {found}, no other profile; expected one of {others}")
+            raise DataError(f"{FOLDER}/{name}.yaml: cannot extend {found}; expected one of {others}")
         name = below
     return overlays
 

@@ -107,7 +107,7 @@ def test_an_edited_file_is_kept(copy: Path) -> None:
     [
         ("profile: bad\ntrain: {lr: 1}\n", "lr is not a key"),
         ("profile: bad\ntrain: {epochs: many}\n", "train.epochs"),
-        ("extends: nobody\nprofile: bad\n", "extends nobody"),
+        ("extends: nobody\nprofile: bad\n", "cannot extend nobody"),
         ("[]\n", "expected a mapping"),
         ("profile: bad\ndownload: {sources: {models/nobody: null}}\n", "models/nobody cannot be removed"),
         ("profile: bad\ndownload: {sources: {models/base: {place: x}}}\n", "models/base: place is not a key"),
