@@ -251,7 +251,7 @@ class Claims:
 
 
 def differing(key: str, values: tuple[Any, ...]) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """The dotted keys below ``key`` whose values are not all equal, with these values."""
+    """The dotted keys below ``key`` with different values, and these values."""
     if all(isinstance(value, Mapping) for value in values):
         for name in dict.fromkeys(name for value in values for name in value):
             yield from differing(f"{key}.{name}" if key else name, tuple(value.get(name, NONE) for value in values))

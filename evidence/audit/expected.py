@@ -17,7 +17,7 @@ from evidence.record.identity import is_code
 
 
 def with_missing(stages: dict[str, Locked], pipeline: dict[str, Stage]) -> dict[str, Locked]:
-    """The stages of the locks, and those that are expected there but missing, without digests."""
+    """The stages of the locks, and the expected stages that are missing there, without digests."""
     return stages | {
         name: Locked(name, stage.cmd, dict.fromkeys(stage.deps, ""), dict.fromkeys(stage.all_outs, ""))
         for name, stage in pipeline.items()

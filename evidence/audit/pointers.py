@@ -13,7 +13,7 @@ _TIMES = re.compile(r"(?P<rest>.*), times 100|(?P<factor>\d+) times the copy")
 
 
 def parts_of(pointer: str) -> list[str]:
-    """The keys of a pointer; raises ``DataError`` if it is not one."""
+    """The keys of a pointer; raises ``DataError`` if its form is wrong."""
     if pointer and not pointer.startswith("/"):
         raise DataError(f"#{pointer}: not a JSON pointer; it is empty or starts with / (RFC 6901)")
     return [part.replace("~1", "/").replace("~0", "~") for part in pointer.split("/")[1:]]

@@ -74,7 +74,7 @@ def unreproducible(stage: Locked, records: list[Record]) -> Iterator[Finding]:
 
 
 def tampered_journals(stage: Locked, records: list[Record], root: Path) -> Iterator[Finding]:
-    """Journals that no longer begin with what a recorded run left, unless a later run began a new journal."""
+    """Journals that no longer begin with the bytes that a recorded run left, unless a later run began a new journal."""
     started_anew: set[str] = set()
     state = cache(state_of)  # runs that added no answer left the same state
     for record in records:  # newest first
@@ -95,7 +95,7 @@ def tampered_journals(stage: Locked, records: list[Record], root: Path) -> Itera
 
 
 def around(record: Record, stage: Locked) -> Iterator[Finding]:
-    """The materials of the attesting run that no dependency covers: foreign modules, other versions, edited files."""
+    """Materials of the attesting run that no dependency covers: foreign modules, unpinned versions, edited files."""
     for name in record.content.get("unlisted_modules", {}):
         message = "the run loaded this module, which is neither in the code of the stage nor in the environment"
         yield Finding(name, message, stages=(stage.name,))
@@ -112,7 +112,7 @@ def around(record: Record, stage: Locked) -> Iterator[Finding]:
 
 
 def entered_records(root: Path, stage: str) -> list[Record]:
-    """The records of a stage that count as evidence, newest first: those that the ledger names, if it can be read."""
+    """The records of a stage that count as evidence, newest first: only records in the ledger, if it can be read."""
     records = read_records(root, stage)
     try:
         ledger = read_ledger(root)

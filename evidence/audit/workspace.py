@@ -46,7 +46,7 @@ class Workspace:
         return [*(place.as_posix() for place in above), *inside]
 
     def target(self, link: str) -> str:
-        """Where a symbolic link points."""
+        """The target of a symbolic link."""
         return (self.root / link).readlink().as_posix()
 
     def unread(self, path: str) -> list[str]:

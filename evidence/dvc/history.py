@@ -39,7 +39,7 @@ COLLECTED = SETTINGS.shipped.copied
 _RUNS: dict[bytes, Locked] = {}
 _MOST_RUNS = 1000
 STAGE = re.compile(r"^(?=  \S)", re.MULTILINE)
-"""Where the stages begin in the text of a lock."""
+"""The beginning of the stages in the text of a lock."""
 _PLAIN = re.compile(r"(    [^&*!%\"'|>\[{#\n]*(''|\[\]|\{\})?\n)*")
 """A stage's entry in a lock without quotations, anchors and tags: DVC writes the run's entry so, less indented."""
 

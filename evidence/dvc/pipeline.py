@@ -22,7 +22,7 @@ PIPELINES = tuple(map(Path, SETTINGS.pipelines))
 """The pipelines of the project and of shipped data. Their stage names differ; all paths are relative to the root."""
 MAIN = PIPELINES[0]
 _KEEPING = {"persist": True, "push": False}
-"""The statements about an out that change what DVC keeps of it."""
+"""The statements about an out that change how DVC keeps it."""
 _ITEM = re.compile(r"\$\{\s*([^}]*?)\s*\}")
 _PATH = re.compile(r"[a-z0-9_-]+(/[a-z0-9_-]+)*")
 _WORD = re.compile(r"[a-z0-9_]+(-[a-z0-9_]+)*")
@@ -172,7 +172,7 @@ class _Expander:
         )
 
     def _flags(self, body: Mapping[str, Any]) -> Iterator[str]:
-        """The statements that change what DVC runs or keeps, and that are in no lock and no record."""
+        """The statements that change what DVC runs or keeps, and that neither a lock nor a record has."""
         yield from (f"`{key}: true`" for key in ("frozen", "always_changed") if body.get(key))
         yield from ("`vars`" for _ in range(self._has_vars or "vars" in body))
         for entry in itertools.chain(*(body.get(key, ()) for key in ("outs", "metrics", "plots"))):

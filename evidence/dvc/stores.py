@@ -18,7 +18,7 @@ from ground.hashing import md5_of
 from ground.io import DataError, open_bytes, parse_json, sha256_of
 
 FOLDER = SETTINGS.name
-"""The folder in a remote with what runs published: see ``evidence.remote.published``."""
+"""The folder in a remote with the publications of runs: see ``evidence.remote.published``."""
 EVIDENCE = STATE / "evidence"
 """Copies of the published files of remotes on other machines, by the name of the remote."""
 
@@ -56,7 +56,7 @@ class Store:
     endpoint: str = ""
 
     def here(self, root: Path) -> Path:
-        """The folder on this machine with what runs published: the store itself, or the copies of a far one."""
+        """The folder on this machine with the publications of runs: the store itself, or the copies of a far one."""
         return self.folder or root / EVIDENCE / self.name
 
     def opened(self) -> sources.Store:
@@ -121,7 +121,7 @@ def object_stores(root: Path) -> Iterator[Path]:
 
 
 def object_key(md5: str) -> str:
-    """Where a cache or a remote keeps the object with this md5, relative to its folder or address."""
+    """The place of the object with this md5 in a cache or a remote, relative to its folder or address."""
     return f"files/md5/{md5[:2]}/{md5[2:]}"
 
 
@@ -160,7 +160,7 @@ def listing_of(folders: list[Path], md5: str) -> dict[str, str]:
 
 
 def run_cache_key(entry: Mapping[str, Any]) -> str:
-    """Where DVC keeps the lock entry of a run, relative to its cache: by the inputs, then by the whole entry."""
+    """The place of the lock entry of a run, relative to DVC's cache: by the inputs, then by the whole entry."""
     stated = _without_sizes(entry)
     inputs = _json_digest({**stated, "outs": [out["path"] for out in stated.get("outs", ())]})
     return f"runs/{inputs[:2]}/{inputs}/{_json_digest(stated)}"

@@ -145,7 +145,7 @@ def _merged(parts: Iterable[Mapping[str, Artefact]]) -> dict[str, Artefact]:
 
 
 def in_order(above: Mapping[str, Set[str]]) -> list[str]:
-    """The keys, each after those in its value; the first one that is ready comes first."""
+    """The keys, each after the keys in its value; of several that are ready, the first comes first."""
     order: dict[str, None] = {}
     while len(order) < len(above):
         waiting = [name for name in above if name not in order]

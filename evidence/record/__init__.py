@@ -1,1 +1,1 @@
-"""Lineage records: what a run of a stage read, ran and made, and who signed it."""
+"""Lineage records: the inputs, code and outputs of a stage's run, and the signatures."""

@@ -28,7 +28,7 @@ from ground.io import sha256_file, sha256_of, text_digest
 FLOW_RUN = f"{PREFIX}FLOW_RUN"
 """The id of the scheduler's run that started the stage."""
 IMAGE = f"{PREFIX}IMAGE"
-"""The digest of the container image, which a process inside cannot see by itself."""
+"""The digest of the container image, which a process inside the container cannot see."""
 _VARIABLE = re.compile(
     r"(ATEN|BLIS|CUBLAS|CUDA|CUDNN|DNNL|GOTO|HF|KMP|LC|LD|MALLOC|MKL|NCCL|NPY|NUMBA|NUMEXPR|NVIDIA|OMP|ONEDNN|OPENBLAS"
     r"|POLARS|PYTHON|PYTORCH|RAYON|TOKENIZERS|TORCH|TRANSFORMERS|VECLIB|VLLM)_?[A-Z0-9_]*|LANG|" + f"{PREFIX}[A-Z0-9_]*"

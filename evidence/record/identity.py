@@ -75,8 +75,8 @@ def code_of(cmd: str) -> tuple[str, ...]:
 def import_closure(module: str, root: Path = Path(".")) -> tuple[str, ...]:
     """Every project file that importing ``module`` can run, including each package's ``__init__.py``, sorted.
 
-    The project's packages are those in its settings and the package of ``module``: a file that takes the place of an
-    installed package is not one of them.
+    The project's packages are the packages in its settings and the package of ``module``: a file that takes the place
+    of an installed package is not one of them.
 
     Raises ``DataError`` if ``root`` does not contain the module or a file of the closure cannot be parsed.
     """

@@ -122,7 +122,7 @@ def file_of(path: Path) -> Path:
 
 
 def _name_files(root: Path, lines: list[bytes]) -> None:
-    """Give files of records that the ledger names their names, signatures first; delete the others."""
+    """Rename the files of records that the ledger names, signatures first; delete the rest."""
     ledger = b"".join(lines)
     for file in sorted(root.glob(f"{RECORDS}/*/*{_NEW}"), key=lambda file: file.stem.endswith(".json")):
         if file.name.partition(".")[0].encode() in ledger:

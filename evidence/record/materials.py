@@ -2,7 +2,7 @@
 
 A journal is a ``.jsonl`` file below ``STATE``. It only grows, so its state is its size and the sha256 of that many
 bytes. The recorder learns of a journal when Python opens it, and of the entries that a run used from the journal
-itself. ``evidence.record.processes`` adds what the processes of a stage used.
+itself. ``evidence.record.processes`` adds the materials of a stage's processes.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def verify_model(content: bytes, path: str, files: Mapping[str, str], keys: Mapp
         signature = base64.b64decode(bundle.envelope.signatures[0].sig, validate=True)
         key.verify(signature, pre_authentication(bundle.envelope.payload_type, payload), ec.ECDSA(hashes.SHA256()))
     if parse_json(payload, name) != _statement(path, files):
-        raise DataError(f"{name}: signs other files of {path} than the record names")
+        raise DataError(f"{name}: signs different files of {path} from the record")
     return True
 
 

@@ -1,4 +1,4 @@
-"""The form of a lineage record: what the recorder writes and the audit accepts.
+"""The form of a lineage record, which the recorder writes and the audit accepts.
 
 Schema 1 had no ``schema`` key, schema 2 neither ``processes`` nor the entries used. Unknown keys are refused, so that
 nothing enters a record unread.

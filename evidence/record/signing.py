@@ -1,4 +1,4 @@
-"""Signatures of what a run recorded: DSSE envelopes with an Ed25519 key of this user.
+"""Signatures of a run's records: DSSE envelopes with an Ed25519 key of this user.
 
 The key is made on first use, in ``signing.pem`` below the user's configuration folder, outside of any project; the
 variable ``KEY_FILE`` names another file. A signature proves that the key was used. If the runner can read the key, the
@@ -45,7 +45,7 @@ class Envelope(Form):
 
 
 def key_file() -> Path:
-    """Where this user's private key is, or will be made; raises ``DataError`` for a user without a home folder."""
+    """The path of this user's private key; raises ``DataError`` for a user without a home folder."""
     if named := os.environ.get(KEY_FILE):
         return Path(named)
     try:
@@ -56,7 +56,7 @@ def key_file() -> Path:
 
 
 def model_key_file() -> Path:
-    """Where this user's private key for models is, or will be made: OpenSSF signatures exclude Ed25519."""
+    """The path of this user's private key for models: OpenSSF signatures exclude Ed25519."""
     return key_file().with_name(f"{key_file().stem}-models.pem")
 
 
@@ -162,7 +162,7 @@ def opened_as(kind: str, content: bytes, keys: Mapping[str, bytes], where: str, 
 
 
 def keys_named(content: bytes, where: str) -> list[str]:
-    """The names of the keys in an envelope, unverified; raises ``DataError`` if it is not one."""
+    """The names of the keys in an envelope, unverified; raises ``DataError`` if its form is wrong."""
     return [signature.keyid for signature in parsed(Envelope, content, where).signatures]
 
 

@@ -1,6 +1,6 @@
 """A record as an in-toto Statement v1 with SLSA provenance v1, which public tools can verify.
 
-Every file is a subject or a dependency of its own, because a folder has no standard digest.
+Every file is a separate subject or dependency, because a folder has no standard digest.
 Formats: https://in-toto.io/Statement/v1, https://slsa.dev/provenance/v1
 """
 

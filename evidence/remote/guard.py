@@ -117,7 +117,7 @@ class Guard:
                 told = f"is signed by key {key}, which is not trusted here" if key else "is not signed"
                 raise DataError(
                     f"remote {self.remote.name}: the newest entry of its log {told}; nothing is taken from it. Compare "
-                    f"{FOLDER}/keys/ in the remote with what the runner says its key is, and name the key with "
+                    f"{FOLDER}/keys/ in the remote with the key that the runner states, and name the key with "
                     f"--key FILE or commit it to {TRUSTED.as_posix()}/"
                 )
             seen = {"number": newest.number, "entry": newest.digest}

@@ -47,9 +47,9 @@ class Order:
     def accepted(self, root: Path, files: Mapping[str, bytes], outs: Mapping[str, str], is_new: bool) -> Record:
         """The record of the run, from its ``files`` by name: ``<sha256>.json``, ``.dsse`` and, of a model, ``.sig``.
 
-        ``outs`` (md5 by path) is what the machine says it made. Unless it ``is_new``, the run may be an earlier one, at
-        any commit that ``root`` has. Raises ``DataError`` if no key that ``root`` trusts signed the record, or if it
-        states a different stage, commit, command, input, parameter or out.
+        ``outs`` (md5 by path) are the outs that the machine states. Unless it ``is_new``, the run may be an earlier
+        one, at any commit that ``root`` has. Raises ``DataError`` if no key that ``root`` trusts signed the record, or
+        if it states a different stage, commit, command, input, parameter or out.
         """
         name = self.stage.name
         with TemporaryDirectory() as folder:
@@ -86,7 +86,7 @@ class Made(Form):
 
 
 def hand_back(root: Path, name: str, state: State, address: str) -> Made:
-    """Send the record and run of a stage whose outs the remote at ``address`` has, and describe what it made.
+    """Send the record and run of a stage whose outs the remote at ``address`` has, and describe its result.
 
     Raises ``DataError`` if DVC has no entry of the run cache for it.
     """
@@ -103,7 +103,7 @@ def hand_back(root: Path, name: str, state: State, address: str) -> Made:
 
 
 def receive(root: Path, order: Order, made: Made, address: str, allow: Callable[[list[str]], None]) -> None:
-    """Put what a worker made into the cache, the run cache and the ledger of records of this folder.
+    """Put a worker's result into the cache, the run cache and the ledger of records of this folder.
 
     The signed record is verified before any out is read. ``allow`` gets the packages whose version the lock does not
     pin. Raises ``DataError`` as it and ``Order.accepted`` do, or if bytes in the remote are not as the worker stated.
@@ -115,7 +115,7 @@ def receive(root: Path, order: Order, made: Made, address: str, allow: Callable[
         *(k for k in made.runs if not _RUN.fullmatch(k)),
     ]:
         raise DataError(
-            f"{name}: the worker named {wrong[0]!r}, which is no file of its record and no entry of a run cache"
+            f"{name}: the worker named {wrong[0]!r}, which is neither a file of its record nor an entry of a run cache"
         )
     found = {key: read_verified(store, f"{FOLDER}/{key}", sha256) for key, sha256 in made.evidence.items()}
     files = {key.rpartition("/")[2]: content for key, content in found.items()}

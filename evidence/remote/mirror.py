@@ -36,7 +36,7 @@ class Mirrored:
 def fetch(root: Path) -> list[str]:
     """Refresh the copies of all remotes on other machines; returns one line per remote.
 
-    Raises ``DataError`` if a remote no longer has what was copied earlier, and ``DataError`` or ``TransientError`` as
+    Raises ``DataError`` if a remote no longer has a file that was copied, and ``DataError`` or ``TransientError`` as
     the store does.
     """
     lines = []

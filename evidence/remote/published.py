@@ -1,4 +1,4 @@
-"""Read what runs published to a remote: a log of manifests, records with signed statements, signatures of the log.
+"""Read the publications of runs in a remote: a log of manifests, records with signed statements, signatures of the log.
 
 ``publication`` writes it; here it is verified for remotes that are folders on this machine. In ``<remote>/<name>/``,
 ``log/<number>.json`` names a manifest and the entry before it, and ``signatures/<sha256>.dsse`` signs the entry with
@@ -65,8 +65,8 @@ class Manifest(Form):
     """The publication of one run: the digest of its lock, its outs, records and statements by stage, the code's state.
 
     ``patch`` is the sha256 of the uncommitted changes of tracked files, ``key`` the name of the key that signed the
-    entry, ``branch`` ``None`` for a commit without one. A ``partial`` run names only its own stages, in a lock of
-    its own. A lock has the parameters. Schema 3 named neither branch nor profile.
+    entry, ``branch`` ``None`` for a commit without one. A ``partial`` run names only its own stages, in a separate
+    lock. A lock has the parameters. Schema 3 named neither branch nor profile.
     """
 
     schema_: Annotated[int, Field(alias="schema", ge=3, le=4)]
@@ -235,11 +235,11 @@ class Published:
             signed = self.objects.name(path.with_suffix(SIGNED))
             yield Finding(signed, "was edited or deleted; a manifest names this signed statement")
         if statement is not None and (self._ledger or {}).get((stage, digest)) not in (None, statement):
-            message = f"names another signed statement of record {digest[:12]} than the manifest of {where}"
+            message = f"names a different signed statement of record {digest[:12]} from the manifest of {where}"
             yield Finding(LEDGER.as_posix(), message, stages=(stage,))
 
     def _rolled_back(self) -> Iterator[Finding]:
-        """Check that the log still has what this machine published last and what it has seen."""
+        """Check that the log still has the last entries that this machine published or has seen."""
         where = f"{self.objects.name(self.folder)}/log"
         store = self.objects.store
         sent, all_seen = remembered(self.root)

@@ -1,6 +1,6 @@
 """The notes of a second party: the heads of this machine's ledger and of each remote's log, with the time.
 
-Whoever has the runner's key and its disk can write records, ledger and logs anew. A witness has a key of their own, and
+Whoever has the runner's key and its disk can write records, ledger and logs anew. A witness has a separate key, and
 keeps its notes in a place that the runner cannot change: a folder in another git repository, or a bucket with object
 lock. ``witness/<number>.dsse`` there signs what the witness saw, and names the sha256 of the note before it.
 """

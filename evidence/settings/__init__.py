@@ -1,8 +1,8 @@
 """The facts that a project tells the audit, in ``evidence.toml``. Without the file every key has a neutral default.
 
 The file is the only place that names folders and commands of one project. It is read once, when this module is
-imported: from the current folder or, if that is no project of DVC either, from the folder above this package. The
-strict base of all documents, and their reader, are here too.
+imported: from the current folder or, if that is not a project of DVC, from the folder above this package. The strict
+base of all documents, and their reader, are here too.
 """
 
 from __future__ import annotations
@@ -93,9 +93,9 @@ class Settings(Form):
     (default: ``name``), its SPDX ``licence``, the ``namespace`` of its identifiers and the ``task`` of its models.
     The first of ``pipelines`` is the project's; the others made shipped data once. The project's Python
     ``packages`` belong to the code of a stage that imports them. Dependencies in the folders ``code`` are code.
-    ``locks`` holds pinned packages (``*.lock``), ``keys`` the public keys that the project trusts, ``models`` the
-    outs that get a signature of their own. ``sources`` is a manifest of downloaded files (``ground.manifest``).
-    ``tables`` is a JSON file with results by ``system`` and ``metrics`` the beginning of the paths of JSON files
+    ``locks`` holds pinned packages (``*.lock``), ``keys`` the public keys that the project trusts, ``models`` the outs
+    that get a separate signature. ``sources`` is a manifest of downloaded files (``ground.manifest``). ``tables`` is a
+    JSON file with results by ``system`` and ``metrics`` the beginning of the paths of JSON files
     with figures, which ``diff`` compares. ``cards`` is the folder with a card of each model, ``NAME.md``, and
     ``description`` the Croissant description of an exported data set.
     """

@@ -1,1 +1,1 @@
-"""The verbs that list, show, compare and repeat what the history holds, and how every verb prints its result."""
+"""The verbs that list, show, compare and repeat parts of the history, and the output of every verb."""

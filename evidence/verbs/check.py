@@ -50,7 +50,7 @@ EXIT: dict[Verdict, int] = {"SOUND": 0, "ALTERED": 1, "UNREADABLE": 2, "UNSIGNED
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The findings, and what was covered: stages of dvc.yaml and those with a record, places read and not read.
+    """The findings and their coverage: stages of dvc.yaml and stages with a record, places read and not read.
 
     ``signers`` are the trusted keys that signed the record of each attested stage, and ``names`` says why each key is
     trusted. ``unreadable`` says why no verdict about the outs is possible; it is empty if one is.
@@ -111,7 +111,7 @@ class Report:
         return [*first, *others, self.summary()]
 
     def summary(self) -> str:
-        """The verdict, and one line about what was checked."""
+        """The verdict, and one line about the coverage."""
         if self.unreadable:
             return f"{self.verdict}: {self.unreadable}"
         by = ", ".join(self.names.get(key, f"key {key[:12]}") for key in self._keys())

@@ -123,7 +123,7 @@ def witness(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Sign what the ledger and the logs hold now, as a second party with a key of its own."""
+    """Sign what the ledger and the logs hold now, as a second party with a separate key."""
     from evidence.remote.witness import observe
 
     note = observe(Path(), place, stamp)
@@ -138,8 +138,8 @@ def keys(
     pem: Annotated[Path | None, typer.Option(help="Its public key.")] = None,
     start: Annotated[str, typer.Option("--from", metavar="TIME", help="Valid from (default: now).")] = "",
     until: Annotated[str, typer.Option(metavar="TIME", help="Until when it counts.")] = "",
-    revoked: Annotated[str, typer.Option(metavar="TIME", help="When it was revoked; needs --reason.")] = "",
-    reason: Annotated[str, typer.Option(help="Why it is revoked.")] = "",
+    revoked: Annotated[str, typer.Option(metavar="TIME", help="The time of its revocation; needs --reason.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason for its revocation.")] = "",
     as_json: AsJson = False,
 ) -> None:
     """Print the signed list of keys; with NAME, change it, and sign it with this user's key, as the root."""

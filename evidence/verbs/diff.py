@@ -113,14 +113,14 @@ NAMES = {
     "python": "Python",
     "cuda": "GPU",
 }
-"""The facts of an environment that have a title of their own."""
+"""The facts of an environment that have a separate title."""
 _GROUPS = {"variables.": "variable", "wheels.": "files of package", "edited_files.": "edited file"}
 """The noun for the facts of a group, by the beginning of their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An input that differs: its kind, what it is about, and both values."""
+    """An input that differs: its kind, its subject, and both values."""
 
     kind: str
     about: str
@@ -210,7 +210,7 @@ def _environment(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> Iterator
 
 
 def _journals(left: Record, right: Record) -> Iterator[Change]:
-    """Differences of what the journals had before the two runs."""
+    """Differences in the journals before the two runs."""
     journals = [record.content.get("journals", {}) for record in (left, right)]
     for path in dict.fromkeys([*journals[0], *journals[1]]):
         old, new = ((each.get(path) or {}).get("before") for each in journals)

@@ -194,7 +194,7 @@ def _run(record: Record, folder: Path) -> None:
     for path in record.content["outputs"]:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
     words = [sys.executable, *shlex.split(cmd)[1:]]
-    # A session of its own, so that everything that the stage started ends with it if the replay is interrupted.
+    # A separate session, so that everything that the stage started ends with it if the replay is interrupted.
     process = subprocess.Popen(words, cwd=folder, env=kept, stdout=_STANDARD_ERROR, start_new_session=True)
     try:
         status = process.wait()

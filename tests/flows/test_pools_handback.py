@@ -256,8 +256,10 @@ def test_a_file_that_no_record_needs_is_refused(handed: Handed) -> None:
 def test_names_outside_the_record_s_folder_are_refused(handed: Handed, name: str) -> None:
     key = f"records/{name.format(STAGE, '0' * 64)}"
     line = handed.refused(changed(handed.made, evidence={**handed.made.evidence, key: "0" * 64}))
-    assert line == f"{STAGE}: the worker named {key!r}, which is no file of its record and no entry of a run cache"
-    assert "which is no file of its record" in handed.refused(changed(handed.made, runs={"../../etc/x": "0"}))
+    assert (
+        line == f"{STAGE}: the worker named {key!r}, which is neither a file of its record nor an entry of a run cache"
+    )
+    assert "which is neither a file of its record" in handed.refused(changed(handed.made, runs={"../../etc/x": "0"}))
 
 
 def test_an_entry_of_the_run_cache_must_state_the_signed_run(handed: Handed) -> None:

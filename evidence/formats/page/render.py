@@ -1,7 +1,7 @@
 """One self-contained page of a history: a graph from the figures down to the lines of the sources.
 
-A row is a figure, the runs of a stage, or a source; it opens to show what is known of it. The page works without its
-script, which only highlights the rows above and below a row. All text is untrusted and escaped.
+A row is a figure, the runs of a stage, or a source; it opens to show the known facts about it. The page works without
+its script, which only highlights the rows above and below a row. All text is untrusted and escaped.
 """
 
 from __future__ import annotations

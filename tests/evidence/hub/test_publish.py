@@ -152,7 +152,7 @@ def test_a_figure_that_is_not_that_of_the_run_is_refused(old: str, new: str, mes
 def test_a_signature_of_other_files_is_refused(project: Path) -> None:
     config = read_json(Path("models/tiny/config.json"))
     write_json(Path("models/tiny/config.json"), config | {"more": 1})
-    with pytest.raises(DataError, match="signs other files of models/tiny"):
+    with pytest.raises(DataError, match="signs different files of models/tiny"):
         _built(project)
 
 

@@ -44,7 +44,7 @@ def test_an_edited_signature_is_found(signed: tuple[bytes, str, dict[str, str]])
     keys = {key_id(pem): pem}
     assert verify_model(content, path, files, keys, "a.sig")
     assert not verify_model(content, path, files, {}, "a.sig")
-    with pytest.raises(DataError, match="signs other files of models/full"):
+    with pytest.raises(DataError, match="signs different files of models/full"):
         verify_model(content, path, files | {"weights.txt": "0" * 64}, keys, "a.sig")
     bundle = json.loads(content)
     bundle["dsseEnvelope"]["payload"] = bundle["dsseEnvelope"]["payload"].replace("A", "B", 1)

@@ -284,7 +284,7 @@ def statements() -> Iterator[tuple[str, Tampering]]:
     def twice(project: Path) -> str:
         """The statement says the same in different bytes, and the ledger names it, but the log does not."""
         path = signed_again(project, json.loads((project / LEDGER).read_text().splitlines()[-1])["stage"], bytes.strip)
-        return f"{LEDGER}: names another signed statement of record {path.stem[:12]} than the manifest"
+        return f"{LEDGER}: names a different signed statement of record {path.stem[:12]} from the manifest"
 
     yield "sign a statement twice", twice
     for name, harm, word in (
