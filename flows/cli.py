@@ -174,7 +174,7 @@ def pull(
     key: Annotated[list[Path] | None, typer.Option(help="A public key (PEM) to trust, in addition.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a changed lock and changed outputs.")] = False,
     apply: Annotated[
-        bool, typer.Option("--apply", help="Also the run's uncommitted changes, and its outputs that git holds.")
+        bool, typer.Option("--apply", help="Also restore the run's uncommitted changes and its outputs that git holds.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

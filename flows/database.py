@@ -2,9 +2,9 @@
 
 Run     python -m flows.database server start --port 4200
 
-Prefect begins its transactions DEFERRED. One that reads and then writes fails at once, whatever the time limit, if
-another connection has written in between: "database is locked" (SQLITE_BUSY_SNAPSHOT, https://sqlite.org/rescode.html).
-An IMMEDIATE one waits for the others at its beginning.
+Prefect begins its transactions DEFERRED. A transaction that reads and then writes fails at once, whatever the time
+limit, if another connection has written in between: "database is locked" (SQLITE_BUSY_SNAPSHOT,
+https://sqlite.org/rescode.html). An IMMEDIATE transaction waits for the others at its beginning.
 """
 
 from __future__ import annotations

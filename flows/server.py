@@ -94,7 +94,7 @@ def environment(root: Path, url: str) -> dict[str, str]:
 
 
 def named() -> str | None:
-    """The address in ``PREFECT_API_URL`` or in Prefect's active profile; raises ``DataError`` if it is no address."""
+    """The address in ``PREFECT_API_URL`` or in Prefect's active profile; raises ``DataError`` if it is not valid."""
     url = os.environ.get("PREFECT_API_URL")
     if not url:
         from prefect.settings import PREFECT_API_URL
@@ -128,7 +128,7 @@ def client(url: str, headers: Mapping[str, str]) -> httpx.Client:
 def require_answer(url: str) -> None:
     """Ask the server that this process uses, at ``url``, for its version; Prefect's own check ends in a traceback.
 
-    Raises ``TransientError`` if it does not respond, and ``DataError`` if it refuses or is no Prefect API.
+    Raises ``TransientError`` if it does not respond, and ``DataError`` if it refuses or is not a Prefect API.
     """
     from prefect.client.base import ServerType
     from prefect.client.orchestration import get_client

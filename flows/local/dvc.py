@@ -88,8 +88,8 @@ class Dvc:
     """DVC in one project folder. Thread-safe.
 
     ``environment`` are variables for all commands. With ``warm``, the commands are forks of one process, which starts
-    now, and so are stages with PyTorch, unless the folder ``has_other_code``. Every method raises
-    ``DvcError`` if its command fails and ``Cancelled`` after ``stop``.
+    now, and so are stages with PyTorch, unless the folder ``has_other_code``. Every method raises ``DvcError`` if
+    its command fails and ``Cancelled`` after ``stop``.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ _STAGES = {"control", "label", "prmbench", "processbench", "sample", "search", "
 _PLAIN = re.compile(r"python -m stages\.(\w+)((?: [\w.@-]+)*)")
 _SHELLS = {"sh", "bash", "dash", "zsh"}
 _OF_COMMAND = {MARK, "DVC_ROOT", "DVC_STAGE"}
-"""The variables in which the commands of one run may differ. Libraries read all others when they are imported."""
+"""The variables that may differ between the commands of a run. Libraries read all other variables on import."""
 _OWN = {path.parent.name for path in Path(__file__).parents[2].glob("*/__init__.py")}
 _IDENTITY = identity.__name__.replace(".", "/") + ".py"
 _CARD = Path("/proc/driver/nvidia")

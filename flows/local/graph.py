@@ -93,7 +93,7 @@ def profile_of(root: Path) -> str:
 def load_graph(root: Path) -> Graph:
     """Read ``root/dvc.yaml`` and the targets in ``root/params.yaml``; raises ``DataError`` if one is not valid.
 
-    DVC also runs pipelines whose params.yaml names no profile and has keys of its own.
+    DVC also runs pipelines whose params.yaml names no profile and has different keys.
     """
     params = read_yaml(root / PARAMS_FILE) if (root / PARAMS_FILE).is_file() else {}
     if "profile" in params:

@@ -1,9 +1,9 @@
 """Ends what a run leaves behind if the run is killed.
 
 A killed process cannot clean up. The guardian is a separate process whose standard input is a pipe that only the run
-holds: when the run has ended in whatever way, the pipe closes, and the guardian ends every process that carries the
-run's mark. After an orderly end there is none. Each line in the pipe is a JSON value with the run's flow run, or an
-empty one at an orderly end. If the last line names a flow run, the guardian reports its end.
+holds: when the run ends in any way, the pipe closes, and the guardian ends every process that carries the run's mark.
+After an orderly end there is none. Each line in the pipe is a JSON value with the run's flow run, or an empty one at an
+orderly end. If the last line names a flow run, the guardian reports its end.
 
 Run     python -m flows.local.guardian MARK
 """

@@ -32,7 +32,7 @@ def _require_cron(text: str | None) -> str | None:
         try:
             CronSchedule(cron=text)
         except ValueError as error:
-            raise typer.BadParameter(f'{text!r} is no schedule; expected five fields, as in "0 2 * * *"') from error
+            raise typer.BadParameter(f'{text!r} is not a schedule; expected five fields, as in "0 2 * * *"') from error
     return text
 
 

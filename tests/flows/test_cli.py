@@ -77,7 +77,7 @@ def test_a_schedule_that_is_none_is_refused_before_anything_starts(
     monkeypatch.chdir(tmp_path)
     result = cli.invoke(deploy.app, ["up", "--cron", "every day"])
     assert result.exit_code == 2, result.output
-    assert "'every day' is no schedule" in result.output
+    assert "'every day' is not a schedule" in result.output
     assert not list(tmp_path.iterdir())
 
 

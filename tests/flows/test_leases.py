@@ -316,7 +316,7 @@ def test_an_object_that_is_no_lease_is_one_row_with_a_remedy(
     assert (first, lease.startswith("lease label: a on b")) == ("server: none", True)
     assert row.startswith(f"lease {store.url}/0a1b/00000001: ")
     assert problem in row
-    assert row.endswith("so it is no lease; delete it in the remote, where a run that still computes writes it anew")
+    assert row.endswith("so it is not a lease; delete it in the remote, where a run that still computes writes it anew")
 
 
 def test_a_holder_is_given_up_only_after_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,7 @@ def test_a_result_comes_back_as_the_worker_named_it(
     assert list(inputs) == ["numbers"]
 
     outside = {"numbers": [{"path": "../outside.txt", "md5": inputs["numbers"][0]["md5"]}]}
-    with pytest.raises(DataError, match=r"'\.\./outside\.txt', which is no output of dvc\.yaml"):
+    with pytest.raises(DataError, match=r"'\.\./outside\.txt', which is not an output of dvc\.yaml"):
         place(worker, STAGE, outside)
     assert place(worker, STAGE, inputs) == 1
     assert worker.reproduce(STAGE, on_line=print) == "ran"

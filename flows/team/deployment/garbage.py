@@ -1,8 +1,8 @@
 """The garbage collection as a flow: objects of the cache and the remote that no commit and no published run names.
 
-``dvc gc --all-commits`` knows neither what runs published nor how old an object is, and it loads the pipeline of every
-commit (more than three minutes for 680 commits). So this flow reads the names from git and from the remote: every text
-that looks like an md5 counts as a name, so an unknown format keeps too much, not too little. It deletes objects,
+``dvc gc --all-commits`` knows neither the publications of runs nor the age of an object, and it loads the pipeline of
+every commit (more than three minutes for 680 commits). So this flow reads the names from git and from the remote: every
+text that looks like an md5 counts as a name, so an unknown format keeps too much, not too little. It deletes objects,
 entries of the run cache, and old parts and leases of stages, never evidence, journals or checkpoints.
 """
 

@@ -40,7 +40,7 @@ def tried(folder: Path, *arguments: str, given: bytes = b"") -> subprocess.Compl
 
 
 def connect(folder: Path, repository: str, references: str = _BRANCHES, *options: str) -> None:
-    """Make ``folder`` a copy of a repository, which ``fetch`` gives these references; ``options`` are of git init."""
+    """Make ``folder`` a copy of a repository that fetches these references; ``options`` are options of git init."""
     folder.mkdir(parents=True, exist_ok=True)
     run(folder, "init", "-q", *options)
     run(folder, "config", "remote.origin.url", repository)

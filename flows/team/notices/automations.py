@@ -1,4 +1,4 @@
-"""The automations that watch the runs of a Prefect server: they end lost runs and send notices of what went wrong.
+"""The automations that watch the runs of a Prefect server: they end lost runs and send notices of problems.
 
 They concern the runs of all deployments with the tag ``pathfinder``, which every deployment of prefect.yaml has,
 whichever clone made it. A lost run is one whose machine is gone: it cannot report its end, and would hold its slot for
@@ -88,8 +88,8 @@ def watch(client: SyncPrefectClient) -> None:
 def notify(client: SyncPrefectClient, target: Block | None, unstarted_s: float = UNSTARTED_AFTER_S) -> None:
     """Create or replace the automations that tell ``target`` of failed, crashed, lost, late and stuck runs.
 
-    Without a target, delete them. Nobody but the server knows of a lost run, so it sends at once. After other crashes
-    it waits for the event of the hook or the guardian, which know more.
+    Without a target, delete them. Only the server knows of a lost run, so it sends at once. After other crashes it
+    waits for the event of the hook or the guardian, which has more facts.
     """
     if target is None:
         _remove(client, _NOTICES)

@@ -67,7 +67,7 @@ class Standing:
 def standings(store: Store, within_s: float, invalid: list[str]) -> Iterator[Standing]:
     """The leases in ``store`` (``storage.LEASES``) with a sign within some seconds; raises as a store does.
 
-    ``invalid`` gets a line about each object that is no lease.
+    ``invalid`` gets a line about each object that is not a lease.
     """
     store.put(_ASKED, b"")
     items = store.listed()
@@ -158,7 +158,7 @@ def _terms(store: Store, key: str) -> Terms:
     try:
         return Terms.model_validate_json(store.read(key))
     except ValidationError as error:
-        problem = f"{store.url}/{key}: {first_problem(error)}, so it is no lease"
+        problem = f"{store.url}/{key}: {first_problem(error)}, so it is not a lease"
         raise DataError(
             f"{problem}; delete it in the remote, where a run that still computes writes it anew"
         ) from error

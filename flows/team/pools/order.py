@@ -121,8 +121,8 @@ def needed(root: Path, graph: Graph, name: str) -> dict[str, Outs]:
 def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
     """Put the inputs of a stage into a clone that may never have run the stages before it; returns their number.
 
-    The folder forgets its own result of the stage: DVC takes it from the run cache, or runs the stage. Raises
-    ``DataError`` if dvc.yaml has no such stage, or the remote lacks an object or has different bytes.
+    The stage leaves the folder's lock: DVC takes its result from the run cache, or runs the stage. Raises ``DataError``
+    if dvc.yaml has no such stage, or the remote lacks an object or has different bytes.
     """
     root, stages = dvc.root, read_pipeline(dvc.root)
     if name not in stages:
@@ -131,7 +131,7 @@ def place(dvc: Dvc, name: str, inputs: Mapping[str, Outs]) -> int:
     if others := [
         str(out["path"]) for other, found in inputs.items() for out in found if out["path"] not in known[other]
     ]:
-        raise DataError(f"{name}: the inputs name {others[0]!r}, which is no output of dvc.yaml at this commit")
+        raise DataError(f"{name}: the inputs name {others[0]!r}, which is not an output of dvc.yaml at this commit")
     deps = stages[name].deps
     files = (path for path in sorted(root.glob("*.dvc")) if path.is_file())
     pointers = [path for path in files if meet(read_pointer(root, path).outs, deps)]

@@ -44,7 +44,7 @@ def slots_held(wanted: Mapping[str, int], check: Callable[[], None], on_line: On
                 time.sleep(5.0)
         yield
     finally:
-        with contextlib.suppress(httpx.HTTPError, PrefectException):  # the leases end by themselves
+        with contextlib.suppress(httpx.HTTPError, PrefectException):  # the leases expire
             slots.close()
 
 

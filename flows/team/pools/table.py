@@ -38,7 +38,7 @@ Seconds = Annotated[float, BeforeValidator(_seconds)]
 
 
 class Line(Section):
-    """One line of the file: the stages that it matches, and what it states about them."""
+    """One line of the file: the stages that it matches, and their needs."""
 
     stage: str
     profile: str = "*"
