@@ -75,14 +75,14 @@ class Answer:
 
 
 def read_cells(folder: Path) -> dict[Cell, Figures]:
-    """The finished cells below a folder. Raises ``DataError`` for a file that is no cell."""
+    """The finished cells below a folder. Raises ``DataError`` for a file that is not a cell."""
     found = {}
     for path in sorted(folder.rglob("*.json")):
         row = read_json(path)
         try:
             cell = Cell(**row["cell"])
         except (KeyError, TypeError) as error:
-            raise DataError(f"{path}: no cell of the experiment; remove it and run its block again") from error
+            raise DataError(f"{path}: not a cell of the experiment; remove it and run its block again") from error
         found[cell] = row
     return found
 

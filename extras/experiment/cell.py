@@ -105,7 +105,7 @@ class Laboratory:
         return digest_of([cell.name, *self._inputs(block, cell), *labels])
 
     def noise_path(self, block: str, cell: Cell) -> Path:
-        """Where the estimated shares of a block's wrong labels are stored."""
+        """The file of the estimated shares of a block's wrong labels."""
         inputs = [cell.variant, cell.size, *self._inputs(block, cell), *self.plan.block(block).flips]
         return self.material.parent / "noise" / f"{digest_of(inputs)}.json"
 

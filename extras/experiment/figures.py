@@ -48,7 +48,7 @@ class Judged:
 
 
 def judge(item: ProcessBenchItem) -> Judged:
-    """The truth about an item by the oracle; raises ``DataError`` if its problem is no story of the world."""
+    """The truth about an item by the oracle; raises ``DataError`` if its problem is not a story of the world."""
     verdicts = assess_to_error(read_story(item.problem), item.steps)
     correct = item.label if item.label >= 0 else len(item.steps)
     idle = frozenset(place for place, v in enumerate(verdicts[:correct]) if v is not None and not v.rating)

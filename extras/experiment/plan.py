@@ -74,9 +74,9 @@ class Cell:
     def parse(cls, name: str) -> Cell:
         """The cell with a name; raises ``DataError`` for a name of a different form, or with an unknown variant."""
         if (found := _NAME.fullmatch(name)) is None:
-            raise DataError(f"{name!r} is no cell; expected BASE-VARIANT-RECORDS-sSEED, as in a1-full-500-s1")
+            raise DataError(f"{name!r} is not a cell; expected BASE-VARIANT-RECORDS-sSEED, as in a1-full-500-s1")
         if found[2] not in VARIANTS:
-            raise DataError(f"{name!r} is no cell: no variant {found[2]!r}; the variants are {', '.join(VARIANTS)}")
+            raise DataError(f"{name!r} is not a cell: no variant {found[2]!r}; the variants are {', '.join(VARIANTS)}")
         return cls(found[1], found[2], int(found[3]), int(found[4]))
 
 

@@ -1,7 +1,7 @@
 """Cells that differ only in their seed, trained and scored together: their weights are stacked in one tensor each.
 
-A cell's model is so small that a GPU waits for its kernels, so many models take hardly longer than one. Plan,
-objective, optimiser and trees come from ``pathfinder.training`` and ``pathfinder.tree``.
+A cell's model is so small that a GPU waits for its kernels: many models take hardly longer than one. Plan, objective,
+optimiser and trees come from ``pathfinder.training`` and ``pathfinder.tree``.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def test_a_cell_has_one_name() -> None:
     cell = Cell("a2", "no_error_categories", 6500, 12)
     assert Cell.parse(cell.name) == cell
     for name in ("a2-full-500", "full-500-s1", "a2-full-0-s1", "a2-full-500-s0", "a2-fuller-500-s1", ""):
-        with pytest.raises(DataError, match="is no cell"):
+        with pytest.raises(DataError, match="is not a cell"):
             Cell.parse(name)
 
 
@@ -297,7 +297,7 @@ def test_the_seeds_needed_allow_for_the_other_hypotheses_of_a_setting(items: lis
 
 def test_a_file_that_is_no_cell_is_named(tmp_path: Path) -> None:
     write_json(tmp_path / "x.json", {"cell": {"base": "a2"}})
-    with pytest.raises(DataError, match=r"x\.json: no cell of the experiment; remove it"):
+    with pytest.raises(DataError, match=r"x\.json: not a cell of the experiment; remove it"):
         read_cells(tmp_path)
 
 
