@@ -171,7 +171,7 @@ def read_list(root: Path, roots: Mapping[str, bytes]) -> KeyList:
         content = (root / LIST).read_bytes()
     except OSError as error:
         raise DataError(f"{where}: cannot be read ({error.strerror}); a root key signs a list of keys there") from error
-    remedy = "no root key signed this list; name the public key that did with --root-key"
+    remedy = "no root key signed this list; name the signer's public key with --root-key"
     payload, signers = opened_as(LIST_TYPE, content, roots, where, remedy)
     found = parsed(KeyList, payload, where)
     if set(signers) & {key_id(each.pem.encode()) for each in found.keys}:

@@ -320,7 +320,7 @@ def _results(one: Files, two: Files) -> Iterator[dict[str, Any]]:
 
 
 def _systems(tables: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The rows of the main results by system; none in a file with a different content."""
+    """The rows of the main results by system; empty for a file with different content."""
     rows = tables.get("results") if isinstance(tables, Mapping) else None
     for row in rows if isinstance(rows, list) else ():
         if isinstance(row, Mapping) and isinstance(row.get("system"), str):

@@ -274,7 +274,7 @@ class Nodes:
 
     @cached_property
     def lines(self) -> dict[str, Lines]:
-        """By file below the folder of sources: the number of lines that became rows, and the first of them."""
+        """The number of lines that became rows, and the first of these lines, by file below the folder of sources."""
         path = self.root / _LINES.table
         if not path.is_file():
             return {}

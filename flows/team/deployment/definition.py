@@ -164,7 +164,7 @@ def equip(client: SyncPrefectClient, slots: Mapping[str, int]) -> None:
 
 
 def prioritise(client: SyncPrefectClient) -> None:
-    """Give the queues of every pool that has them their priorities."""
+    """Set the priorities of the queues in every pool that has these queues."""
     queues = {(queue.work_pool_name or "", queue.name): queue for queue in client.read_work_queues()}
     for pool in sorted({pool for pool, _ in queues}):
         ours = [queues[pool, name] for name in ORDER if (pool, name) in queues]
