@@ -9,6 +9,7 @@ keeps their logs. Independent stages run concurrently, and a failed stage stops 
 from __future__ import annotations
 
 import os
+import runpy
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -21,7 +22,6 @@ from prefect.futures import PrefectFuture
 from prefect.logging.handlers import APILogWorker
 from prefect.runtime import deployment, flow_run
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, temporary_settings
-from typer.main import get_group
 
 from evidence.dvc.lock import drop_absent, sort_lock
 from evidence.formats.page.render import write_page
@@ -40,7 +40,7 @@ from flows.places import Places
 from flows.tasks import Pushes, ended, stage_task, store_task
 from flows.terminal import Outcome, Terminal, flow_output, log_path
 from ground.io import PathfinderError
-from ground.text import errors_without_traceback, plain_message
+from ground.text import plain_message
 from pathfinder.models import cards
 
 _AGAIN = "correct the cause and run again: finished stages are not repeated"
@@ -253,7 +253,4 @@ def run_on_server(url: str, root: Path, hold: Hold, targets: Sequence[str], forc
 
 
 if __name__ == "__main__":
-    from flows.cli import app
-
-    with errors_without_traceback():
-        get_group(app).commands["run"](prog_name="python -m flows.reproduce", help_option_names=["-h", "--help"])
+    runpy.run_module("flows", run_name="__main__")
