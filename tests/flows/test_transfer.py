@@ -142,7 +142,7 @@ def test_a_refused_push_names_the_cause(finished: Project, tmp_path: Path, monke
         Dvc(finished.root).push("total")
     assert not caught.value.transient
     assert len(str(caught.value).splitlines()) == 1
-    with pytest.raises(DataError, match=r"cannot be stored there .*Not a directory"):
+    with pytest.raises(DataError, match=r"/file/below: the results cannot be stored there .*File exists: .*/file'"):
         preflight(finished.root, str(tmp_path / "file/below"))
 
 

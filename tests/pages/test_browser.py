@@ -79,15 +79,9 @@ def test_the_table_of_faults_fits_a_phone(tmp_path: Path) -> None:
 
 
 PATH = "artifacts/predictions/best_of_n/no_error_categories.jsonl"
-STAGE = "processbench@no_error_categories"
 INTERVAL = "88.8 [88.7, 89.0]"
 ON_A_PHONE = {
     "files": Table("T.", ("file", "kind", "bytes", "sha256"), [(PATH, "output", "12,345", "0f" * 32)], frozenset([2])),
-    "stages": Table(
-        "T.",
-        ("stage", "seconds", "peak memory, MiB", "started (UTC)", "machine"),
-        [(STAGE, "123.4", "1,321", "2026-11-23 04:47:11", "Intel(R) Xeon(R) Processor @ 2.60GHz")],
-    ),
     "judge": Table(
         "T.",
         ("measure", "PRM800K -1", "RLHFlow-Mistral +", "RLHFlow-Mistral -", "all"),
