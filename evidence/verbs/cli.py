@@ -42,7 +42,7 @@ def _place(text: str) -> str:
 
 
 def _file(text: str) -> str:
-    """The absolute path of a file in the current folder; any other text unchanged."""
+    """Return the absolute path of an existing file; return any other text unchanged."""
     return str(Path(text).absolute()) if Path(text).exists() else text
 
 

@@ -223,7 +223,7 @@ def _state(state: Mapping[str, Any] | None) -> str:
 
 
 def plain(value: Any) -> Any:
-    """A single value of JSON unchanged, any other value as text."""
+    """Keep numbers, booleans and None, and turn any other value into text."""
     text = quoted(value) if isinstance(value, str) else str(value)
     return value if isinstance(value, (int, float, bool, type(None))) else text
 

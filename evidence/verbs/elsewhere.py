@@ -63,7 +63,7 @@ def _rooted(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _from_here(value: Any) -> Any:
-    """Make a file, or each file of a list, absolute; leave any other value."""
+    """Make a path, or each path in a list, absolute. Leave any other value unchanged."""
     if isinstance(value, list):
         return [_from_here(each) for each in value]
     return value.absolute() if isinstance(value, Path) else value
