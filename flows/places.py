@@ -60,6 +60,7 @@ class Places:
     def push(self, *names: str) -> None:
         """Send the outs of stages to the remote; raises as ``Dvc.push`` does."""
         self.dvc.push(*names)
+        self.pushed.update(names)
 
     def stop(self) -> None:
         """End the stages that run, at every place."""

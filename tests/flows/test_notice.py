@@ -234,6 +234,10 @@ def test_a_killed_run_is_reported_to_a_server_of_a_private_authority(
             looks.append(self.path)
             self.send(200, {"state_type": "CRASHED"})
 
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send(200, [])
+
     tls, authority = private_tls(tmp_path)
     with serving(Server, tls) as address:
         report_killed(str(tmp_path), str(uuid4()), address, "PID 1", {})

@@ -19,7 +19,7 @@ from flows import server
 from flows.team.deployment.definition import connected
 from flows.team.notices import automations
 from flows.team.notices.automations import target
-from flows.team.notices.notice import MOST_LINES
+from flows.team.notices.notice import MOST_LINES, report_killed
 from ground.io import DataError
 from tests.flows.conftest import Project
 from tests.flows.test_operations import commands
@@ -117,6 +117,21 @@ def test_a_killed_flow_is_told_by_its_guardian_within_ten_seconds(told: Told) ->
     assert ended["state_type"] == "CRASHED"
     time.sleep(20)
     assert [run["id"] in json.dumps(sent) for _, sent in told.receiver.messages].count(True) == 1, "told once"
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(
+    ("state", "then"), [("SCHEDULED", "CANCELLED"), ("PENDING", "CANCELLED"), ("RUNNING", "RUNNING")]
+)
+def test_a_stage_that_waits_for_a_worker_is_cancelled_once_its_run_is_killed(told: Told, state: str, then: str) -> None:
+    """A worker that has begun goes on: the next run takes its result."""
+    run = told.create_run("killed one", {"type": "RUNNING"})
+    task = told.post("task_runs/", {"flow_run_id": run, "task_key": "order", "dynamic_key": "0"})["id"]
+    flow = told.post("flows/", {"name": "stage"})["id"]
+    stage = told.post("flow_runs/", {"flow_id": flow, "parent_task_run_id": task, "state": {"type": state}})["id"]
+    report_killed(str(told.project.root), run, told.url, "its process was killed: PID 1", {})
+    found = told.post("flow_runs/filter", {"flow_runs": {"id": {"any_": [run, stage]}}})
+    assert {each["id"]: each["state_type"] for each in found} == {run: "CRASHED", stage: then}
 
 
 @pytest.mark.campaign

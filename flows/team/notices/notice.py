@@ -40,6 +40,7 @@ _LOOK_S, _WORKER_S = 1.0, 20.0  # a worker calls the flow's hook itself; on a bu
 _ENDING = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED", "CANCELLING")
 _BEGUN = ("Running", "Retrying", "AwaitingRetry")
 """Prefect's names of a task's states between its start and its end."""
+_UNWANTED = {"type": "CANCELLED", "message": "the run that waited for it was killed"}
 _OTHERWISE = "correct the cause, then run again: stages that succeeded are not repeated"
 
 
@@ -113,10 +114,14 @@ def _shown(root: Path, stages: Sequence[str], lines: Sequence[str]) -> tuple[str
 def report_killed(root: str, flow_run_id: str, api: str, cause: str, headers: Mapping[str, str]) -> None:
     """Set a run to Crashed and send its event, unless it has a final state, its worker did so, or the server is away.
 
+    The stages that it ordered from pools and that no worker has begun are cancelled, since nobody waits for them.
     ``root`` is the folder of the run, ``api`` the address of the server with the ``headers`` that it demands, and
     ``cause`` describes what ended the run. If the server refuses, the next run reports it.
     """
     with contextlib.suppress(httpx.HTTPError, OSError), server.client(api, headers) as http:
+        waiting = {"parent_flow_run_id": {"any_": [flow_run_id]}, "state": {"type": {"any_": ["SCHEDULED", "PENDING"]}}}
+        for stage in _answer(http.post("/flow_runs/filter", json={"flow_runs": waiting})):
+            _answer(http.post(f"/flow_runs/{stage['id']}/set_state", json={"state": _UNWANTED, "force": True}))
         if (run := _unreported(http, flow_run_id)) is None:
             return
         crash = {"type": "CRASHED", "name": "Crashed", "message": cause}

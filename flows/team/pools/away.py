@@ -16,6 +16,7 @@ from typing import cast
 from uuid import UUID
 
 import httpx
+from prefect import states
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import LogFilter
 from prefect.client.schemas.objects import FlowRun, WorkerStatus
@@ -23,8 +24,6 @@ from prefect.client.schemas.sorting import LogSort
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 from prefect.runtime import flow_run
-from prefect.states import Cancelled as CancelledState
-from prefect.states import Cancelling, Crashed, Pending
 from prefect.utilities.urls import url_for
 
 from evidence.dvc.lock import drop_absent, dvc_lock
@@ -159,7 +158,6 @@ class Away(Places):
                 return state
         if mine := sorted(self.graph.upstream[name] - self.pushed):
             self.push(*mine)
-            self.pushed.update(mine)
         return None
 
     def _ask(self, name: str, force: bool, on_line: OnLine, part: str = "") -> None:
@@ -204,19 +202,16 @@ class Away(Places):
             path.unlink(missing_ok=True)
 
     def _start(self, order: Ordered) -> FlowRun:
-        need = self.needs[order.stage]
+        need, parameters = self.needs[order.stage], {"order": json.loads(signed(order))}
+        name, variables = str(order), need.job_variables or None
         started = run_deployment(
-            f"{FLOW}/{need.pool}",
-            parameters={"order": json.loads(signed(order))},
-            flow_run_name=str(order),
-            timeout=0,
-            job_variables=need.job_variables or None,
+            f"{FLOW}/{need.pool}", parameters=parameters, flow_run_name=name, timeout=0, job_variables=variables
         )
         return cast(FlowRun, started)
 
     def _follow(self, name: str, run: FlowRun, on_line: OnLine) -> FlowRun:
         """Wait for the end of a worker's run and pass its log lines on."""
-        need = self.needs[name]
+        need, pool = self.needs[name], self._pools[self.needs[name].pool]
         on_line(f"waits for a worker of pool {need.pool}: {_link(run)}")
         begin = since = looked = time.monotonic()
         seen = dict[UUID, datetime]()
@@ -224,7 +219,7 @@ class Away(Places):
         with get_client(sync_client=True) as client:
             while True:
                 run = client.read_flow_run(run.id)
-                state = run.state or Pending()
+                state = run.state or states.Pending()
                 if state.is_final():
                     break
                 is_waiting = state.is_scheduled() or state.is_pending()
@@ -235,7 +230,7 @@ class Away(Places):
                     with contextlib.suppress(TransientError, OSError):
                         if is_lost():  # the server would notice it a minute later
                             _crash(client, run.id, EXPIRY_S)
-                workers = client.read_workers_for_work_pool(self._pools[need.pool]) if is_waiting else []
+                workers = client.read_workers_for_work_pool(pool) if is_waiting else []
                 online = {worker.name for worker in workers if worker.status == WorkerStatus.ONLINE}
                 taker = run.labels.get("prefect.worker.name")  # none as long as any worker may take the run
                 if not is_waiting or (taker in online if taker else online):
@@ -244,7 +239,6 @@ class Away(Places):
                     _crash(client, run.id, LOST_AFTER_S)  # it has no heartbeat yet that the server could miss
                 elif time.monotonic() - since > need.wait_s:
                     _cancel(client, run.id, "no worker took it")
-                    pool = self._pools[need.pool]
                     raise WorkerLost(
                         f"{name}: pool {pool} has had no worker for {need.wait_s:.0f} s; start one with `prefect "
                         f"worker start --pool {pool}`"
@@ -261,7 +255,7 @@ class Away(Places):
 
     def _require_completed(self, name: str, run: FlowRun) -> None:
         """Raise the error of a worker's run that did not complete."""
-        state = run.state or Pending()
+        state = run.state or states.Pending()
         message = "was cancelled" if state.is_cancelled() else state.message or state.name or ""
         kind = "lost" if state.is_crashed() else (state.name or "").lower()
         if not state.is_completed():
@@ -301,14 +295,14 @@ def _work_pool(pool: str) -> str:
 
 
 def _crash(client: SyncPrefectClient, run: UUID, silent_s: float) -> None:
-    client.set_flow_run_state(run, Crashed(message=f"{LOST} {silent_s:.0f} s: {GONE}"), force=True)
+    client.set_flow_run_state(run, states.Crashed(message=f"{LOST} {silent_s:.0f} s: {GONE}"), force=True)
 
 
 def _cancel(client: SyncPrefectClient, run: UUID, reason: str) -> None:
     """Cancel a run; the server refuses it if the run has ended."""
     with contextlib.suppress(ObjectNotFound):
-        waits = (client.read_flow_run(run).state or Pending()).is_scheduled()
-        client.set_flow_run_state(run, (CancelledState if waits else Cancelling)(message=reason), force=waits)
+        waits = (client.read_flow_run(run).state or states.Pending()).is_scheduled()
+        client.set_flow_run_state(run, (states.Cancelled if waits else states.Cancelling)(message=reason), force=waits)
 
 
 def _link(run: FlowRun) -> str:

@@ -21,6 +21,7 @@ import httpx
 DUE_S, LATEST_S = 60.0, 120.0
 """A message that comes later than the first is missing; the server sends its last ones, of lost machines, before the
 second: after 90 s without a heartbeat."""
+_FINAL = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 _STORED_S = 5.0  # the server writes the states of tasks every few seconds
 
 Outages = Sequence[tuple[float, float]]
@@ -86,7 +87,7 @@ class Told:
     """The messages about one schedule, and what was wrong about them.
 
     ``slowest_s`` is from a kill or a run's final state to the message. The server was away when the ``excused`` runs
-    ended.
+    ended. ``left`` are the stage's runs in a pool without a final state.
     """
 
     notices: int = 0
@@ -94,6 +95,7 @@ class Told:
     missing: list[str] = field(default_factory=list)
     excused: int = 0
     slowest_s: float = 0.0
+    left: list[str] = field(default_factory=list)
 
 
 def known(url: str, asked: Asked) -> Known | None:
@@ -146,6 +148,8 @@ def judge(
 def _judge_in_pool(found: Told, run: Known, own: Sequence[tuple[float, Mapping[str, Any]]], outages: Outages) -> None:
     """Compare the messages about a run of the stage in a pool; the one that has crashed needs one."""
     is_due, who = run.state == "CRASHED", f"the stage's run {run.id}"
+    if run.state not in _FINAL:
+        found.left.append(f"{who} is left {run.state}")
     for number, (when, message) in enumerate(own):
         if not is_due or number or message["run"] != run.name:
             found.false.append(f"{who}, {run.state}, message {number + 1}: {_short(message)}")

@@ -166,7 +166,7 @@ def judge_notices(place: Place, found: Result) -> None:
         place.receiver.messages.remove(each)
     found.notices, found.false_notices, found.missing_notices = told.notices, told.false, told.missing
     found.excused_notices, found.slowest_notice_s = told.excused, told.slowest_s
-    found.wrong += [f"false notice: {each}" for each in told.false]
+    found.wrong += [*(f"false notice: {each}" for each in told.false), *told.left]
 
 
 def spans(folder: Path, seed: int) -> list[tuple[float, float]]:

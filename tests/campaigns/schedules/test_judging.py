@@ -100,6 +100,10 @@ def test_a_stage_in_a_pool_needs_a_message_if_it_crashed(
     assert pooled(state, times, outages) == told
 
 
+def test_a_stage_in_a_pool_without_a_final_state_is_left_over() -> None:
+    assert pooled("PENDING", [], []) == Told(left=["the stage's run r is left PENDING"])
+
+
 @pytest.mark.parametrize(("state", "times"), [("COMPLETED", [113.0]), ("CRASHED", [113.0, 114.0])])
 def test_any_other_message_about_a_stage_in_a_pool_is_false(state: str, times: list[float]) -> None:
     (found,) = pooled(state, times, []).false
