@@ -31,8 +31,16 @@ from pathfinder.reporting.page.decided import ANSWERS
 PAGE, PICTURE = FOLDER / "answers.md", Path("docs/attacks.svg")
 _ENDS = {"none": "", "estimated": "-estimated", "true": "-true"}
 """How the name of a block of wrong labels ends, by the correction of its loss."""
+_SECOND = "second-"
 _WINDOW = 10
 """Steps of a policy whose mean is one point of a line."""
+
+
+@cache
+def cells_of(block: str) -> dict[Cell, answers.Figures]:
+    """The finished cells of a block of the plan; those of `tuned` with the blocks of its second look."""
+    of = [block, *(name for name in load_plan().blocks if name.startswith(_SECOND) and block == "tuned")]
+    return {cell: figures for name in of for cell, figures in answers.read_cells(CELLS / name).items()}
 
 
 @cache
@@ -40,14 +48,13 @@ def found() -> dict[str, list[answers.Answer]]:
     """The answers of the blocks that compare variants."""
     plan, items = load_plan(), read_judged(MATERIAL / "processbench")
     blocks = {name: plan.block(name) for name in ("tuned", "main")}
-    cells = {name: answers.read_cells(CELLS / name) for name in blocks}
-    return {name: answers.answers(cells[name], items, of.looks, of.readings) for name, of in blocks.items()}
+    return {name: answers.answers(cells_of(name), items, of.looks, of.readings) for name, of in blocks.items()}
 
 
 def tables() -> str:
     """The tables of all blocks that have cells, dressed faults, and best of n and the policies, as Markdown."""
     plan, items = load_plan(), read_judged(MATERIAL / "processbench")
-    cells = {name: answers.read_cells(CELLS / name) for name in plan.blocks}
+    cells = {name: cells_of(name) for name in plan.blocks}
     sizes = sorted({*plan.block("tuned").sizes, *plan.block("curves").sizes})
     curved, said = more.curve_rows(cells["tuned"] | cells["curves"], sizes)
     noisy = {

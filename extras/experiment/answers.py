@@ -67,9 +67,9 @@ class Answer:
     spread: float
     """The standard deviation of the paired difference between seeds."""
     p: float
-    """The p value of all seeds, adjusted over the hypotheses of the setting (Holm)."""
+    """Adjusted over the hypotheses of the setting that are open (Holm), at the look that decides or of all seeds."""
     verdict: Verdict
-    """The verdict of the last look: more seeds change nothing before the next look."""
+    """The verdict of the look that decides, which is final; later looks have the open hypotheses."""
     needed: int
     """The result of ``seeds_needed`` at the level that Holm's method demands of the smallest p."""
 
@@ -161,20 +161,24 @@ def answers(
 def _setting(base: str, size: int, here: Sequence[tuple[Hypothesis, Rows]], looks: Mapping[int, float]) -> list[Answer]:
     """The answers of a setting from the figures of both sides, each float64 (seeds, 2, 1 + resamples)."""
     differences = [pairs[:, 0] - pairs[:, 1] for _, pairs in here]
-    seeds = min(map(len, differences), default=0)
-    look = max((look for look in looks if look <= seeds), default=seeds)
-    level = looks.get(look, 0.0)
-    ps, ps_seen = _adjusted(differences), _adjusted([rows[:look] for rows in differences])
+    left, ps = [*range(len(here))], dict[int, float]()
+    verdicts: list[Verdict] = ["open" for _ in here]
+    for look, level in sorted(looks.items()):
+        if min((len(differences[n]) for n in left), default=0) < look:
+            break
+        seen = [differences[n][:look] for n in left]
+        for n, rows, p in zip(left, seen, _adjusted(seen), strict=True):
+            is_high = here[n][1][:look, :, 0].mean(0).max() > CEILING
+            found, near = estimate([rows], 0.95), estimate([rows], EQUIVALENCE)
+            verdicts[n], ps[n] = "too high" if is_high else verdict_of(found, near, p, level), p
+        left = [n for n in left if verdicts[n] == "open"]
+    ps.update(zip(left, _adjusted([differences[n] for n in left]), strict=True))
     out = []
-    for (hypothesis, pairs), rows, p, p_seen in zip(here, differences, ps, ps_seen, strict=True):
-        found, seen = estimate([rows], 0.95), rows[:look]
+    for n, ((hypothesis, _), rows) in enumerate(zip(here, differences, strict=True)):
+        found, near = estimate([rows], 0.95), estimate([rows], EQUIVALENCE)
         spread, of_items = float(rows[:, 0].std(ddof=1)), float(rows.mean(0)[1:].std())
-        verdict = verdict_of(estimate([seen], 0.95), estimate([seen], EQUIVALENCE), p_seen, level)
-        if level and pairs[:look, :, 0].mean(0).max() > CEILING:
-            verdict = "too high"
-        needed = seeds_needed(found.value, spread, of_items, max(looks.values()) / len(here))
-        near = estimate([rows], EQUIVALENCE)
-        out.append(Answer(hypothesis, base, size, len(rows), found, near, spread, p, verdict, needed))
+        needed = seeds_needed(found.value, spread, of_items, max(looks.values()) / max(1, len(left)))
+        out.append(Answer(hypothesis, base, size, len(rows), found, near, spread, ps[n], verdicts[n], needed))
     return out
 
 
@@ -183,9 +187,7 @@ def _adjusted(rows: Sequence[Rows]) -> list[float]:
 
 
 def verdict_of(found: Estimate, near: Estimate, p: float, level: float) -> Verdict:
-    """The verdict at a look with ``level`` (0 before the first): the difference is clear, negligible, or still open."""
-    if not level:
-        return "open"
+    """The verdict at a look with ``level``: the difference is clear, negligible, or still open."""
     if p < level and abs(found.value) >= SMALLEST:
         return "helps" if found.value > 0 else "harms"
     return "equivalent" if near.low > -SMALLEST and near.high < SMALLEST else "open"
