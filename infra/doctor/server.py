@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from evidence.dvc.pipeline import read_pipeline
 from flows import server
+from flows.team.pools.table import needs
 from ground.io import DataError
 from ground.settings import TRUST, certificate_fault
 from infra.doctor.finding import Finding, clock
+
+STAGE = "flows/team/pools/flow.py:stage"
+"""The flow of the deployments that compute single stages (prefect.yaml)."""
 
 
 def findings(root: Path) -> list[Finding]:
@@ -32,7 +38,7 @@ def findings(root: Path) -> list[Finding]:
                 return [Finding("server", refuses, "set PREFECT_API_AUTH_STRING=user:password")]
             answer.raise_for_status()
             version = compare(str(answer.json()), metadata.version("prefect"), url)
-            return [version, clock("server", answer.headers.get("date")), *pools(client)]
+            return [version, clock("server", answer.headers.get("date")), *pools(client, root)]
     except (httpx.HTTPError, OSError, ValueError) as error:
         started = "start it (`make deploy`, docs/operations.md) or correct PREFECT_API_URL"
         remedy = TRUST.format("SSL_CERT_FILE") if certificate_fault(error) else started
@@ -46,9 +52,19 @@ def compare(theirs: str, ours: str, url: str) -> Finding:
     return Finding("server", f"{url}, Prefect {theirs}", remedy)
 
 
-def pools(client: httpx.Client) -> list[Finding]:
-    """The work pools that deployments use, with a remedy for each pool that cannot run anything."""
-    used = {found["work_pool_name"] for found in _all(client, "/deployments/filter")} - {None}
+def pools(client: httpx.Client, root: Path) -> list[Finding]:
+    """The work pools that deployments use, with a remedy for each pool that cannot run anything.
+
+    A deployment of stages counts only if infra/resources.yaml sends stages to it; ``infra.doctor.worker`` checks that.
+    """
+    away = set[str]()
+    with suppress(DataError):
+        away.update(need.pool for need in needs(root, read_pipeline(root)).values())
+    used = {
+        found["work_pool_name"]
+        for found in _all(client, "/deployments/filter")
+        if found["entrypoint"] != STAGE or found["name"] in away
+    } - {None}
     known = {found["name"]: found for found in _all(client, "/work_pools/filter")}
     if not used:
         return [Finding("pools", "no deployment uses one")]

@@ -42,6 +42,8 @@ def test_a_notice_names_the_stage_and_shows_its_last_lines(tmp_path: Path, monke
     log.write_text("".join(f"line {number}\n" for number in range(20)) + "x" * 9000 + "\n")
     error = StagesFailed("failed or not started: label, filter", {"label": "reached its time limit of 60 s"})
     found = notice("all stages", error, "", ["of the flow"])
+    named = {"label": "label: pool judge has had no worker for 600 s"}
+    assert notice("all stages", StagesFailed("", named), "", []).cause == named["label"], "the name comes once"
     assert found.subject == "label failed in all stages"
     assert found.cause == "label: reached its time limit of 60 s"
     assert found.lines == (*(f"line {number}" for number in range(11, 20)), "x" * 500)

@@ -52,6 +52,7 @@ def audit(full: bool = False, strict: bool = False) -> str:
     shown = "\n".join(f"    {line}" for line in lines[-_MOST_LINES:])
     create_markdown_artifact(f"`pathfinder lineage {' '.join(command)}`\n\n{shown}\n", key="audit")
     if code not in (EXIT["SOUND"], EXIT["UNSIGNED"]):
-        first = next((f"{line} " for line in lines if line.startswith("error")), "")
-        raise AuditFailed(f"{first}({lines[-1] if lines else f'exit status {code}'})")
+        last = lines[-1] if lines else f"exit status {code}"
+        found = [line for line in lines if line.startswith("error") and code == EXIT["ALTERED"]]
+        raise AuditFailed(f"{found[0]} ({last})" if found else last)
     return lines[-1]

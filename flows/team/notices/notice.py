@@ -87,7 +87,8 @@ class Notice:
 def notice(run: str, error: BaseException | None, message: str, lines: Sequence[str]) -> Notice:
     """The notice of a run that ended with ``error``; ``message`` is its final state's, and ``lines`` end its log."""
     failures: dict[str, str] = getattr(error, "failures", {})
-    cause = "; ".join(f"{name}: {reason}" for name, reason in failures.items()) or message
+    told = (f"{name}: {reason.removeprefix(f'{name}: ')}" for name, reason in failures.items())
+    cause = "; ".join(told) or message
     shown, advice = _shown(Path.cwd(), [*failures], lines), remedy(f"{type(error).__name__}: {cause}")
     return Notice(run, ", ".join(failures), cause, shown, advice)
 

@@ -34,7 +34,7 @@ from flows.local.graph import Graph
 from flows.places import Places, Retries, WorkerLost
 from flows.team.notices.automations import GONE, LOST, LOST_AFTER_S
 from flows.team.notices.notice import TRACEBACK
-from flows.team.pools.lease import EXPIRY_S
+from flows.team.pools.lease import GONE_S
 from flows.team.pools.leases import LOOK_S, Leases
 from flows.team.pools.order import FAILED, Ordered, changed_params, committed, needed, signed
 from flows.team.pools.slots import slots_held
@@ -229,7 +229,7 @@ class Away(Places):
                     looked = time.monotonic()
                     with contextlib.suppress(TransientError, OSError):
                         if is_lost():  # the server would notice it a minute later
-                            _crash(client, run.id, EXPIRY_S)
+                            _crash(client, run.id, GONE_S)
                 workers = client.read_workers_for_work_pool(pool) if is_waiting else []
                 online = {worker.name for worker in workers if worker.status == WorkerStatus.ONLINE}
                 taker = run.labels.get("prefect.worker.name")  # none as long as any worker may take the run

@@ -59,7 +59,8 @@ def compute(text: str, say: OnLine, run: str = "") -> str:
     own = os.environ.get(storage.REMOTE, "").strip()
     if order.remote and order.remote != own:
         raise DataError(
-            f"the run stores results in {order.remote}, this worker in {own}; give both the same {storage.REMOTE}"
+            f"the run stores results in {order.remote}, this worker in {own or 'its own folder'}; give both the same "
+            f"{storage.REMOTE}"
         )
     own_public_keys()  # the record of the stage is signed here
     with _clone(origin_of(Path.cwd()), order.commit, run) as folder:

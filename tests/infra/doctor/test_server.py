@@ -13,10 +13,13 @@ import pytest
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from flows import server as prefect_server
+from flows.team.pools.table import FILE
 from ground.io import DataError
 from infra.doctor import server
 from infra.doctor.finding import clock
 from tests.support.servers import JSONHandler, private_tls, serving
+
+STAGE = {"entrypoint": server.STAGE}
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +64,21 @@ def test_pools_that_deployments_use(folder: Path) -> None:
         client.post("/work_pools/busy/workers/heartbeat", json={"name": "w"}).raise_for_status()
         for name in ("idle", "paused", "busy"):
             post("/deployments/", name=name, flow_id=flow, work_pool_name=name)
+        for name in ("cpu", "gpu"):
+            post(
+                "/deployments/", name=name, flow_id=flow, work_pool_name="busy" if name == "cpu" else "unused", **STAGE
+            )
     assert lines(folder)[2:] == [
         "pool       busy has a worker: ok",
         "pool       idle has no worker: WRONG; prefect worker start --pool idle",
         "pool       paused is paused: WRONG; prefect work-pool resume paused",
     ]
+    (folder / "dvc.yaml").write_text("stages: {train: {cmd: python -m stages.train}}\n")
+    (folder / "infra").mkdir()
+    (folder / FILE).write_text("stages:\n- {stage: train, pool: gpu}\n")
+    assert lines(folder)[-1] == "pool       unused has no worker: WRONG; prefect worker start --pool unused"
+    (folder / FILE).write_text("stages: 3\n")
+    assert "unused" not in "".join(lines(folder)), "infra.doctor.worker names the fault of the table"
     assert "WRONG; prefect work-pool create gone" in server._pool("gone", None).line()
 
 
