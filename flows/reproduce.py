@@ -15,7 +15,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import httpx
 from prefect import flow, tags
 from prefect.artifacts import create_table_artifact
 from prefect.events.worker import EventsWorker
@@ -215,7 +214,7 @@ class Run:
             outcome: Outcome = state.result()
             return outcome
         error = state.result(raise_on_failure=False)
-        if isinstance(error, (Cancelled, httpx.TransportError)):  # Prefect's client: the stage itself did not fail
+        if isinstance(error, Cancelled):
             raise error
         self.terminal.print(name, f"{error} (full output: {log_path(name)})", bad=True)
         return Outcome(name, "failed", 0.0, (), str(error))
