@@ -8,7 +8,7 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pathfinder import pages
@@ -58,6 +58,7 @@ def test_the_policy_names_the_one_script_and_a_page_without_a_browser_has_none()
     assert "script-src" not in to_html(Page("t", [], [Section("One", [Text("x")])]))
 
 
+@settings(deadline=None)
 @given(st.one_of(st.just(HOSTILE), st.text(alphabet=st.characters(exclude_categories=()), max_size=40)))
 def test_no_text_becomes_a_tag_or_an_attribute(text: str) -> None:
     plain, hostile = Tags(), Tags()

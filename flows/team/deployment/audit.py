@@ -41,14 +41,17 @@ def audit(full: bool = False, strict: bool = False) -> str:
     """
     root, say = Path.cwd(), flow_output("audit")
     options = [f"--{name}" for name, wanted in (("full", full), ("strict", strict)) if wanted]
+    command, lines, code = ["check", "--remote", *options], list[str](), 0
+
+    def heard(line: str) -> None:
+        lines.append(line)
+        say(line)
+
     with held_by_flow(root, say):
-        command, lines, code = ["check", "--remote", *options], list[str](), 0
         try:
-            Dvc(root).call("evidence", *command, on_line=lines.append)
+            Dvc(root).call("evidence", *command, on_line=heard)
         except DvcError as error:
             code = error.code
-    for line in lines:
-        say(line)
     shown = "\n".join(f"    {line}" for line in lines[-_MOST_LINES:])
     create_markdown_artifact(f"`pathfinder lineage {' '.join(command)}`\n\n{shown}\n", key="audit")
     if code not in (EXIT["SOUND"], EXIT["UNSIGNED"]):
