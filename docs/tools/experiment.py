@@ -38,9 +38,13 @@ _WINDOW = 10
 
 @cache
 def cells_of(block: str) -> dict[Cell, answers.Figures]:
-    """The finished cells of a block of the plan; those of `tuned` with the blocks of its second look."""
-    of = [block, *(name for name in load_plan().blocks if name.startswith(_SECOND) and block == "tuned")]
-    return {cell: figures for name in of for cell, figures in answers.read_cells(CELLS / name).items()}
+    """The finished cells of a block of the plan; those of `tuned` with each block of its second look that is whole."""
+    found = answers.read_cells(CELLS / block)
+    for name, more_of in load_plan().blocks.items():
+        if block == "tuned" and name.startswith(_SECOND):
+            second = answers.read_cells(CELLS / name)
+            found |= second if len(second) == len(more_of.cells) else {}
+    return found
 
 
 @cache
