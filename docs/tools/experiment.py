@@ -32,6 +32,7 @@ PAGE, PICTURE = FOLDER / "answers.md", Path("docs/attacks.svg")
 _ENDS = {"none": "", "estimated": "-estimated", "true": "-true"}
 """How the name of a block of wrong labels ends, by the correction of its loss."""
 _SECOND = "second-"
+"""How the names of the blocks of `tuned`'s second look begin."""
 _WINDOW = 10
 """Steps of a policy whose mean is one point of a line."""
 
