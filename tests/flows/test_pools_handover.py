@@ -177,7 +177,7 @@ def test_the_threads_that_follow_parts_ask_the_server_of_the_run(
 
 def test_a_run_that_starts_while_the_flow_ends_is_cancelled(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     away = Away(Dvc(project.root), load_graph(project.root), "s3://bucket")
-    away.needs = {STAGE: Needs(pool="gpu")}
+    away.needs, away._pools = {STAGE: Needs(pool="gpu")}, {"gpu": "gpu"}
     run, states = FlowRun(id=uuid4(), flow_id=uuid4(), state=Running()), list[RunState[None]]()
     answers = {"read_flow_run": lambda _: run, "read_logs": lambda *_, **__: []}
     server = SimpleNamespace(**answers, set_flow_run_state=lambda _, state, **__: states.append(state))
