@@ -42,7 +42,7 @@ def _place(text: str) -> str:
 
 
 def _file(text: str) -> str:
-    """Return the absolute path of an existing file; return any other text unchanged."""
+    """If the text is the path of an existing file, make it absolute."""
     return str(Path(text).absolute()) if Path(text).exists() else text
 
 

@@ -223,7 +223,7 @@ def _state(state: Mapping[str, Any] | None) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Keep numbers, booleans and None, and turn any other value into text."""
+    """Return a number, a boolean or None as it is, and everything else as text."""
     text = quoted(value) if isinstance(value, str) else str(value)
     return value if isinstance(value, (int, float, bool, type(None))) else text
 

@@ -63,7 +63,7 @@ def _rooted(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _from_here(value: Any) -> Any:
-    """Make a path, or each path in a list, absolute. Leave any other value unchanged."""
+    """Make a path, or each path in a list, absolute; other values stay as they are."""
     if isinstance(value, list):
         return [_from_here(each) for each in value]
     return value.absolute() if isinstance(value, Path) else value

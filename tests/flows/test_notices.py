@@ -124,7 +124,7 @@ def test_a_killed_flow_is_told_by_its_guardian_within_ten_seconds(told: Told) ->
     ("state", "then"), [("SCHEDULED", "CANCELLED"), ("PENDING", "CANCELLED"), ("RUNNING", "RUNNING")]
 )
 def test_a_stage_that_waits_for_a_worker_is_cancelled_once_its_run_is_killed(told: Told, state: str, then: str) -> None:
-    """A worker that has begun goes on: the next run takes its result."""
+    """A worker that has started its work finishes it, and the next run takes the result."""
     run = told.create_run("killed one", {"type": "RUNNING"})
     task = told.post("task_runs/", {"flow_run_id": run, "task_key": "order", "dynamic_key": "0"})["id"]
     flow = told.post("flows/", {"name": "stage"})["id"]
