@@ -43,9 +43,6 @@ def base(name: str) -> None:
 def run(
     blocks: list[str],
     jobs: Annotated[int, typer.Option(min=1, help="Processes, each on one core.")] = 2,
-    stack: Annotated[
-        int, typer.Option(min=0, help="Train and score this number of seeds together on a GPU; 0: on cores.")
-    ] = 0,
     commit: Annotated[bool, typer.Option("--commit", help="Commit the figures of each cell when it ends.")] = False,
 ) -> None:
     """Measure the cells of blocks that are missing or whose inputs changed; each is stored when it ends."""
@@ -56,7 +53,7 @@ def run(
     waiting = {path: cell for path, cell in cells.items() if not is_current(path, cell)}
     with Progress(f"experiment {' '.join(blocks)}", len(cells), "cells") as progress:
         progress.resume(len(cells) - len(waiting))
-        for path in measured(waiting, jobs, stack):
+        for path in measured(waiting, jobs):
             if commit:
                 subprocess.run(["git", "add", "--", str(path)], check=True)
                 message = f"Add the figures of {path.stem}"
@@ -67,14 +64,14 @@ def run(
 @app.command("cell")
 def again(name: Annotated[str, typer.Argument(metavar="BLOCK/CELL")]) -> None:
     """Measure a stored cell, such as tuned/a2-full-500-s201, again and print what differs."""
-    from extras.experiment.running import figures_of, path_of
+    from extras.experiment.running import laboratory, path_of
 
     block, _, rest = name.rpartition("/")
     cell = Cell.parse(rest)
     path = path_of(block, cell)
     if not path.exists():
         raise DataError(f"{path} does not exist; name a finished cell as BLOCK/CELL")
-    stored, found = read_json(path), figures_of(block, cell)
+    stored, found = read_json(path), laboratory().measure(block, cell)
     differing = [key for key in ("identity", "processbench", "prmbench") if stored[key] != found[key]]
     for reading, figures in found["processbench"].items():
         before = stored["processbench"][reading]["f1"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import platform
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import torch
 import transformers
@@ -26,10 +27,9 @@ from extras.experiment.figures import (
     with_idle_errors,
 )
 from extras.experiment.material import MATERIAL
-from extras.experiment.noise import Flips, corrected, flipped
+from extras.experiment.noise import Flags, Flips, Floats, corrected, estimated, flipped
 from extras.experiment.plan import Cell, Plan
-from extras.experiment.rows import Exam
-from ground.io import digest_of, read_parquet, sha256_file
+from ground.io import digest_of, read_json, read_parquet, sha256_file, write_json
 from pathfinder.benchmarks.readers import PRMBenchItem, read_prmbench
 from pathfinder.core.labels import HUMAN
 from pathfinder.core.mixes import take
@@ -38,7 +38,7 @@ from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.readings import readings_of
 from pathfinder.core.records import TREES
 from pathfinder.core.runs import parse_run
-from pathfinder.core.steps import Solution, StepScore
+from pathfinder.core.steps import Solution
 from pathfinder.models import tokens
 from pathfinder.models.folders import open_model
 from pathfinder.prm.scoring import Scorer
@@ -46,10 +46,13 @@ from pathfinder.training import outcome, trainer
 from pathfinder.training.card import Learnt
 from pathfinder.training.examples import Example, read_examples
 from pathfinder.training.network import load_network
+from pathfinder.training.objective import margins
 from pathfinder.tree.passes import Prompter
 
 _TOKENS = 8192
 """Token budget of a forward pass of the evaluation."""
+_GUESSES = 8
+"""Seeds whose mean prediction estimates the rates of wrong labels."""
 
 
 @cache
@@ -104,10 +107,42 @@ class Laboratory:
         labels = [*noise.flips, noise.correction] if any(noise.flips) else []
         return digest_of([cell.name, *self._inputs(block, cell), *labels])
 
-    def noise_path(self, block: str, cell: Cell) -> Path:
-        """The file of the estimated shares of a block's wrong labels."""
+    def noise(self, block: str, cell: Cell) -> dict[str, Flips]:
+        """The shares of a block's wrong labels, ``true`` and ``estimated``; empty without wrong labels.
+
+        The estimate takes 16 trainings, so it is stored beside the material.
+        """
+        if not any(self.plan.block(block).flips):
+            return {}
         inputs = [cell.variant, cell.size, *self._inputs(block, cell), *self.plan.block(block).flips]
-        return self.material.parent / "noise" / f"{digest_of(inputs)}.json"
+        path = self.material.parent / "noise" / f"{digest_of(inputs)}.json"
+        if not path.exists():
+            write_json(path, estimated(*self.observed(block, cell)))
+        return {"true": self.records(block, cell)[1], "estimated": Flips(*read_json(path))}
+
+    def observed(self, block: str, cell: Cell) -> tuple[Flags, Floats]:
+        """The label of each reading of all examples, and the probability of ``<+>`` there by models of the other half.
+
+        Bool and float64 (readings,); a probability is the mean over seeds.
+        """
+        examples, first = self.examples(block, cell), self.plan.block(block).seeds[0]
+        labels, chances = list[Flags](), list[Floats]()
+        for known, asked in ((examples[::2], examples[1::2]), (examples[1::2], examples[::2])):
+            found = [
+                self._margins(block, replace(cell, seed=seed), known, asked) for seed in range(first, first + _GUESSES)
+            ]
+            labels.append(found[0][1])
+            chances.append(np.mean([1 / (1 + np.exp(-margin)) for margin, _ in found], axis=0))
+        return np.concatenate(labels), np.concatenate(chances)
+
+    def _margins(
+        self, block: str, cell: Cell, known: Sequence[Example], asked: Sequence[Example]
+    ) -> tuple[Floats, Flags]:
+        """The margin of ``<+>`` at each reading of ``asked`` by a model that learnt from ``known``, and the labels."""
+        with tempfile.TemporaryDirectory() as folder:
+            network = self._fitted(block, cell, known, Path(folder))[0].network
+        found, targets = margins(network, asked, self.prompter(cell), _TOKENS)
+        return found, targets.positive
 
     def _inputs(self, block: str, cell: Cell) -> list[Any]:
         settings = self.settings(block, replace(cell, seed=1)).model_dump(
@@ -120,27 +155,16 @@ class Laboratory:
     def _material(self) -> list[str]:
         return [sha256_file(path) for path in sorted(self.material.rglob("*.*"))]
 
-    def measure(self, block: str, cell: Cell, noise: Mapping[str, Flips]) -> dict[str, Any]:
-        """Train the cell's model and measure it; the figures, with the machine that made them.
-
-        ``noise`` has the shares of wrong labels by the names of ``Block.correction``.
-        """
+    def measure(self, block: str, cell: Cell) -> dict[str, Any]:
+        """Train the cell's model and measure it; the figures, with the machine that made them."""
+        noise = self.noise(block, cell)
         started = time.process_time()
         with tempfile.TemporaryDirectory() as folder:
             trained = self.train(block, cell, Path(folder), noise.get(self.plan.block(block).correction))
             after_training = time.process_time()
             scorer = Scorer(open_model(trained), dtype="float32", token_budget=_TOKENS, where="cpu")
-            scores = [scorer.score(solutions) for solutions in self.solutions]
+            dev, test, steps = (scorer.score(solutions) for solutions in self.solutions)
         evaluated = time.process_time() - after_training
-        seconds = {"train": round(after_training - started, 1), "evaluate": round(evaluated, 1)}
-        notes = {"seconds": seconds} | ({"noise": noise} if noise else {})
-        return self.figures(block, cell, scores, notes, torch.backends.cpu.get_cpu_capability())
-
-    def figures(
-        self, block: str, cell: Cell, scores: Sequence[list[list[StepScore]]], notes: Mapping[str, Any], processor: str
-    ) -> dict[str, Any]:
-        """The figures of a cell from the scores of ``solutions``, with ``notes`` on how it was made."""
-        dev, test, steps = scores
         readings: list[str] = [name for name in ("soundness", "quality") if name in readings_of(VARIANTS[cell.variant])]
         thresholds = {name: threshold_of(self.dev, dev, name) for name in readings}
         asked = dict(thresholds)  # PRMBench flags steps that are not optimal, ProcessBench does not
@@ -153,9 +177,10 @@ class Laboratory:
             "processbench": {name: by_reading_of(self.test, test, name, at) for name, at in thresholds.items()},
             "prmbench": prmbench_of(self.prmbench, steps, asked),
             "prmbench_thresholds": asked,
-            **notes,
+            "seconds": {"train": round(after_training - started, 1), "evaluate": round(evaluated, 1)},
+            **({"noise": noise} if noise else {}),
             "machine": {
-                "processor": processor,
+                "processor": torch.backends.cpu.get_cpu_capability(),
                 "torch": torch.__version__,
                 "transformers": transformers.__version__,
                 "python": platform.python_version(),
@@ -175,17 +200,6 @@ class Laboratory:
         """The prompter of a cell's variant."""
         return _prompter(self.bases / cell.base, cell.variant)
 
-    def exam(self, cell: Cell) -> Exam:
-        """The trees of all solutions for a cell's variant."""
-        if cell.variant not in self._exams:
-            solutions = [solution for part in self.solutions for solution in part]
-            self._exams[cell.variant] = Exam.of(self.prompter(cell), solutions)
-        return self._exams[cell.variant]
-
-    @cached_property
-    def _exams(self) -> dict[str, Exam]:
-        return {}
-
     def settings(self, block: str, cell: Cell) -> Train:
         """The settings of a cell's training."""
         train = self.plan.train
@@ -197,16 +211,22 @@ class Laboratory:
 
         With ``flips`` the loss expects labels that are wrong at these rates.
         """
-        torch.set_num_threads(1)  # a fixed order of sums
-        base, settings = self.bases / cell.base, self.settings(block, cell)
+        base, settings, examples = self.bases / cell.base, self.settings(block, cell), self.examples(block, cell)
+        fitted, added = self._fitted(block, cell, examples, folder / "progress", flips)
+        learnt = Learnt(parse_run(cell.variant), {"model": sha256_file(base / "model.safetensors")}, "", 1.0, 0)
+        sources = {HUMAN: sum(example.records for example in examples)}
         tokenizer, prompter = tokens.load_tokenizer(base), self.prompter(cell)
-        examples = self.examples(block, cell)
-        network, added = load_network(base, tokenizer, settings)
+        outcome.save_model(fitted.network, tokenizer, prompter, settings, added, folder / "model", learnt, sources)
+        return folder / "model"
+
+    def _fitted(
+        self, block: str, cell: Cell, examples: Sequence[Example], folder: Path, flips: Flips | None = None
+    ) -> tuple[trainer.Fitted, Any]:
+        """The result of a cell's training on ``examples``, and what ``load_network`` added to the base model."""
+        torch.set_num_threads(1)  # a fixed order of sums
+        base, settings, prompter = self.bases / cell.base, self.settings(block, cell), self.prompter(cell)
+        network, added = load_network(base, tokens.load_tokenizer(base), settings)
         if flips:
             head = network.get_output_embeddings()
             head.register_forward_hook(lambda _head, _states, logits: corrected(logits, prompter.ids, flips))
-        fitted = trainer.fit(network, prompter, examples, settings, folder / "progress")
-        learnt = Learnt(parse_run(cell.variant), {"model": sha256_file(base / "model.safetensors")}, "", 1.0, 0)
-        sources = {HUMAN: sum(example.records for example in examples)}
-        outcome.save_model(fitted.network, tokenizer, prompter, settings, added, folder / "model", learnt, sources)
-        return folder / "model"
+        return trainer.fit(network, prompter, examples, settings, folder), added

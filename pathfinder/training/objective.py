@@ -67,24 +67,33 @@ def reading_losses(logits: torch.Tensor, targets: Targets, ids: LabelIds) -> tor
 
 
 @torch.no_grad()  # not inference_mode, because a sharded network continues to train with the weights gathered here
-def evaluate(
+def margins(
     model: Any, examples: Sequence[Example], prompter: Prompts, token_budget: int
-) -> dict[str, dict[str, float]]:
-    """Accuracy, majority accuracy, area under the ROC curve and loss per label, at the readings of the loss.
+) -> tuple[npt.NDArray[np.float64], Targets]:
+    """The logit of ``<+>`` minus the logit of ``<->`` at each reading of the loss, float64 (readings,), and targets.
 
-    The loss concerns the choice between ``<+>`` and ``<->``, in nats per label. For Correctness, the gold first labels
-    are given, as in training.
+    For Correctness, the gold first labels are given, as in training. ``examples`` must not be empty.
     """
     model.train(False)
-    margins: list[npt.NDArray[np.float64]] = []
+    found: list[npt.NDArray[np.float64]] = []
     parts: list[Targets] = []
     for batch, wanted in batches(examples, token_budget, backend_on(model.device)):
         logits = read_logits(model, batch.to(model.device, model.dtype))
-        margins.append((logits[:, prompter.ids.good] - logits[:, prompter.ids.bad]).double().cpu().numpy())
+        found.append((logits[:, prompter.ids.good] - logits[:, prompter.ids.bad]).double().cpu().numpy())
         parts.append(wanted)
-    if not parts:
+    return np.concatenate(found), Targets.join(parts)
+
+
+def evaluate(
+    model: Any, examples: Sequence[Example], prompter: Prompts, token_budget: int
+) -> dict[str, dict[str, float]]:
+    """Accuracy, majority accuracy, area under the ROC curve and loss per label, from ``margins``.
+
+    The loss concerns the choice between ``<+>`` and ``<->``, in nats per label.
+    """
+    if not examples:
         return {}
-    margin, targets = np.concatenate(margins), Targets.join(parts)
+    margin, targets = margins(model, examples, prompter, token_budget)
     out: dict[str, dict[str, float]] = {}
     for mark, label in enumerate(prompter.labels):
         chosen, truth = margin[targets.marks == mark], targets.positive[targets.marks == mark]

@@ -24,7 +24,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Laboratory:
             "train": whole.train.model_copy(update={"steps": 3}),
         }
     )
-    folder = tmp_path_factory.mktemp("stacked") / "material"
+    folder = tmp_path_factory.mktemp("experiment") / "material"
     material.write_material(plan, folder)
     bench = Laboratory(plan, folder, ROOT / "infra/experiment/bases")
     bench.__dict__["solutions"] = tuple(part[::16] for part in bench.solutions)

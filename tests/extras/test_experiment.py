@@ -29,6 +29,7 @@ from extras.experiment.answers import (
     seeds_needed,
     verdict_of,
 )
+from extras.experiment.cell import Laboratory
 from extras.experiment.figures import (
     Judged,
     auc,
@@ -338,8 +339,6 @@ def test_the_command_measures_cells_in_processes_of_their_own(plan: Plan, drawn:
 def test_a_block_runs_resumes_and_repeats_a_cell(
     plan: Plan, drawn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from extras.experiment.cell import Laboratory
-
     bases.train_base("a2", plan, tmp_path / "bases")
     with pytest.raises(DataError, match="no base model 'a9'; the ladder has a2"):
         bases.train_base("a9", plan, tmp_path / "bases")
@@ -364,3 +363,14 @@ def test_a_block_runs_resumes_and_repeats_a_cell(
         command.again("main/a2-full-40-s2")
     assert [*read_cells(tmp_path / "cells")] == [cell]
     assert not isinstance(answers(read_cells(tmp_path / "cells"), read_judged(drawn / "processbench")), Answer)
+
+
+def test_a_block_has_its_own_learning_rates(bench: Laboratory) -> None:
+    cell = Cell("b1", "full", 40, 3)
+    blocks = {"tuned": bench.plan.block("main").model_copy(update={"rates": {"full": 2e-4}})}
+    other = replace(bench, plan=bench.plan.model_copy(update={"blocks": bench.plan.blocks | blocks}))
+    tuned, main = other.settings("tuned", cell), bench.settings("main", cell)
+    assert (tuned.learning_rate, tuned.seed) == (2e-4, main.seed)
+    control = Cell("b1", "plain_error", 40, 3)
+    assert other.settings("tuned", control) == bench.settings("main", control)
+    assert other.identity("tuned", cell) != other.identity("main", cell) == bench.identity("main", cell)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
 import torch
 
-from extras.experiment import running, stacked
 from extras.experiment.cell import Laboratory
 from extras.experiment.noise import Flips, corrected, estimated, flipped
 from extras.experiment.plan import Cell
 from ground.io import DataError
 from pathfinder.core.labels import HUMAN, STEP_LABELS
 from pathfinder.core.records import TREES
-from pathfinder.models.folders import open_model
 from pathfinder.models.tokens import LabelIds
-from pathfinder.prm.scoring import Scorer
+from pathfinder.training.examples import Example
 
 
 def _records(count: int) -> pl.DataFrame:
@@ -69,7 +68,7 @@ def test_the_corrected_loss_is_the_likelihood_of_what_was_observed() -> None:
     )
 
 
-def test_stacks_and_cores_estimate_the_rates_once_and_correct_the_same_loss(
+def test_the_rates_are_estimated_once_and_the_loss_expects_them(
     bench: Laboratory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     blocks = {
@@ -78,18 +77,37 @@ def test_stacks_and_cores_estimate_the_rates_once_and_correct_the_same_loss(
     }
     cell = Cell("b1", "plain_error", 40, 1)
     other = replace(bench, plan=bench.plan.model_copy(update={"blocks": blocks}))
-    other.__dict__["solutions"] = bench.solutions
-    found = {}
+    labels, chances = other.observed("none", cell)
+    found = {name: other.noise(name, cell) for name in blocks}
+    assert found["none"] == found["estimated"] == found["true"]
+    assert found["none"] == {"true": other.records("none", cell)[1], "estimated": estimated(labels, chances)}
+    monkeypatch.setattr(Laboratory, "observed", pytest.fail)  # the estimate is stored
+    weights = {}
     for name in blocks:
-        ((_, found[name], notes),) = stacked.scored(other, name, [cell], "cpu")
-        assert notes["noise"]["true"] == other.records(name, cell)[1]
-        assert all(0 <= rate <= 1 for rate in notes["noise"]["estimated"])
-        monkeypatch.setattr(stacked, "observed", pytest.fail)  # the estimate is stored
-        scorer = Scorer(open_model(other.train(name, cell, tmp_path / name, notes["noise"].get(name))), where="cpu")
-        for solutions, mine in zip(other.solutions, stacked.scores_of(other, cell, found[name]), strict=True):
-            for got, want in zip(mine, scorer.score(solutions), strict=True):
-                assert [s.reward for s in got] == pytest.approx([s.reward for s in want], abs=2e-4)
-    assert not np.array_equal(found["none"], found["true"])
-    del other.__dict__["solutions"]  # figures need the whole sets
-    monkeypatch.setattr(running, "laboratory", lambda: other)
-    assert running.figures_of("true", cell)["noise"] == notes["noise"]
+        path = other.train(name, cell, tmp_path / name, other.noise(name, cell).get(name))
+        weights[name] = (path / "model.safetensors").read_bytes()
+    assert len({*weights.values()}) == 3
+    assert bench.noise("main", cell) == {}
+
+
+def test_a_record_is_predicted_by_models_that_did_not_learn_from_it(
+    bench: Laboratory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, learnt = Cell("b1", "plain_error", 40, 1), list[tuple[set[str], int]]()
+    fitted = Laboratory._fitted
+
+    def watched(self: Laboratory, block: str, cell: Cell, examples: list[Example], *rest: Any) -> Any:
+        learnt.append(({example.name for example in examples}, cell.seed))
+        return fitted(self, block, cell, examples, *rest)
+
+    monkeypatch.setattr(Laboratory, "_fitted", watched)
+    labels, chances = bench.observed("main", cell)
+    examples = bench.examples("main", cell)
+    halves = [{example.name for example in examples[part::2]} for part in range(2)]
+    assert [names for names, _ in learnt] == [halves[0]] * 8 + [halves[1]] * 8
+    first = bench.plan.block("main").seeds[0]
+    assert [seed for _, seed in learnt] == [*range(first, first + 8)] * 2
+    assert len(labels) == len(chances) == sum(len(example.targets.positive) for example in examples)
+    assert labels.sum() == sum(example.targets.positive.sum() for example in examples)
+    assert ((chances > 0) & (chances < 1)).all()
+    assert chances[labels].mean() > chances[~labels].mean(), "the base models know something of verification"
