@@ -41,23 +41,29 @@ T = TypeVar("T")
 class Kind:
     """One kind of store that speaks the S3 protocol; the scheme of an address names it.
 
-    ``variable`` is the environment variable with the server's address, and ``server`` is the default address: empty for
-    AWS, which has a server for each region. ``client`` adds settings of ``botocore.config.Config``. ``credentials``
-    says what to check if the store refuses a request.
+    ``variable`` is the environment variable with the server's address, and ``server`` is the default address if there
+    is one: empty for AWS, which has a server for each region. ``client`` adds settings of ``botocore.config.Config``.
+    ``credentials`` says what to check if the store refuses a request.
     """
 
     variable: str
-    server: str = ""
+    server: str | None = None
     client: Mapping[str, Any] = field(default_factory=dict)
     credentials: str = "the AWS_* credentials"
 
     def endpoint(self, given: str = "") -> str:
-        """The server's address: from the environment, else ``given``, else ``server``."""
-        return os.environ.get(self.variable, "").strip() or given or self.server
+        """The server's address: from the environment, else ``given``, else ``server``; raises ``DataError`` if none."""
+        if (found := self.set_endpoint() or given or self.server) is None:
+            raise DataError(f"{self.variable} is not set; set it to the address of the store's server")
+        return found
+
+    def set_endpoint(self) -> str:
+        """The server's address from the environment, or nothing."""
+        return os.environ.get(self.variable, "").strip()
 
 
 KINDS = {
-    "s3": Kind("PATHFINDER_S3_ENDPOINT"),
+    "s3": Kind("PATHFINDER_S3_ENDPOINT", ""),
 }
 """The kinds of stores on other machines by scheme."""
 ENDPOINT = KINDS["s3"].variable
@@ -81,8 +87,8 @@ def to_dvc(address: str) -> dict[str, str]:
 def from_dvc(url: str, endpoint: str) -> str:
     """The address of a remote with these settings in DVC's configuration: the inverse of ``to_dvc``."""
     scheme, _, rest = url.partition("://")
-    schemes = (name for name, kind in KINDS.items() if scheme == "s3" and kind.endpoint() == endpoint)
-    return f"{next(schemes, scheme)}://{rest}" if rest else url
+    known = {kind.set_endpoint() or kind.server: name for name, kind in reversed(KINDS.items()) if scheme == "s3"}
+    return f"{known.get(endpoint, scheme)}://{rest}" if rest else url
 
 
 @dataclass(frozen=True, slots=True)

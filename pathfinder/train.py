@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 from ground import io
 from ground.show import AsJson, aligned, counted, show
 from ground.text import UsageError
+from pathfinder.core.prompts import VARIANTS
 from pathfinder.options import Revision
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 DEMO = Path(__file__).parent / "demo_model"
 """The default base: it knows the generated stories and the prompt of every variant, and trains on any CPU."""
-VariantName = Literal["full", "no_error_categories", "no_subtasks", "plain_error", "typed_three", "autoregressive"]
+VariantName = StrEnum("VariantName", [(name, name) for name in VARIANTS])  # type: ignore[misc]  # names of a table
 _TUNING = "Training"
 
 

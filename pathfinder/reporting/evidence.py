@@ -258,5 +258,5 @@ def _existing(systems: Mapping[str, System | None]) -> dict[str, System]:
 
 
 def _best_of_n(rule: str, rows: list[Row]) -> Measured:
-    """Best of n by one rule, from rows that hold the choice of each rule."""
-    return comparisons.on_search([row | {"correct": row["right"][rule]} for row in rows])
+    """Best of n by one rule, from rows that hold the choice of each rule; none if the rule is newer than the rows."""
+    return comparisons.on_search([row | {"correct": row["right"][rule]} for row in rows if rule in row["right"]])

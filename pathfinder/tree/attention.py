@@ -231,12 +231,17 @@ def use_trees(model: Any) -> None:
 
     The switch is permanent because gradient checkpointing reads the setting again in the backward pass. It ends all
     dropout, which would make a tree's loss differ from the sum over its samples. Raises ``DataError`` for a model with
-    sliding windows.
+    sliding windows, or whose attention cannot be replaced.
     """
     if isinstance(model, Decoder):
         return
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # takes seconds; a ``Decoder`` does not need it
 
+    if not model._supports_attention_backend:
+        raise DataError(
+            f"{model.config.name_or_path or 'the model'}: transformers has no replaceable attention for a "
+            f"{model.config.model_type}; choose a model such as Qwen2, Llama or Mistral"
+        )
     ALL_ATTENTION_FUNCTIONS.register(NAME, tree_attention)
     kinds = set(getattr(model.config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:

@@ -12,8 +12,8 @@ SOURCES = ("prm800k", "rlhflow_mistral", "math_shepherd")
 
 
 def test_ratings_that_imply_scores() -> None:
-    assert given_scores("prm800k", 1) == Scores(1, 1, 1)
-    assert given_scores("prm800k", 0) == Scores(1, 1, 0)
+    assert (given_scores("prm800k", 1) or ())[:3] == (1, 1, 1)
+    assert (given_scores("prm800k", 0) or ())[:3] == (1, 1, 0)
     assert given_scores("prm800k", -1) is None
     assert given_scores("prm800k", None) is None
     assert given_scores("rlhflow_mistral", 1) is None

@@ -210,6 +210,9 @@ def test_a_rule_s_column_counts_seeds_as_the_others_do(
     assert isinstance(varied, Score)
     assert varied.value == alone.value
     assert varied.high - varied.low > 1.2 * (alone.high - alone.low), "seeds of the other system differ"
+    monkeypatch.setitem(choosing.COLUMNS, "newer", "best of n by a rule that the predictions lack")
+    newer = Evidence(results, Path("artifacts/predictions"), Path("artifacts/raw"), params.report).lines
+    assert [line.cells[-1] for line in newer[:3]] == ["missing"] * 3
 
 
 def test_two_readings_are_never_subtracted(folder: Path, root: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from evidence.remote.publication import commit_manifest, creates_exclusively
 from flows.local.storage import preflight
 from ground.io import DataError, TransientError
-from ground.remote import ENDPOINT, Store, open_store
+from ground.remote import ENDPOINT, KINDS, Kind, Store, from_dvc, open_store, to_dvc
 from tests.support.s3 import s3_server
 from tests.support.servers import serving
 from tests.support.stalled import stalled_server
@@ -155,6 +155,19 @@ def test_a_key_cannot_leave_a_folder(tmp_path: Path, key: str) -> None:
 def test_other_addresses_are_refused(url: str) -> None:
     with pytest.raises(DataError, match="s3://bucket/prefix"):
         open_store(url)
+
+
+def test_a_kind_without_a_default_server_needs_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "r2", Kind("PATHFINDER_R2_ENDPOINT"))
+    monkeypatch.delenv("PATHFINDER_R2_ENDPOINT", raising=False)
+    for ask in (open_store, to_dvc):
+        with pytest.raises(DataError, match=r"^PATHFINDER_R2_ENDPOINT is not set; set it to the address"):
+            ask("r2://bucket/runs")
+    assert from_dvc("s3://bucket/runs", "https://r2.example") == "s3://bucket/runs"
+    assert to_dvc("s3://bucket/runs")["url"] == "s3://bucket/runs"
+    monkeypatch.setenv("PATHFINDER_R2_ENDPOINT", "https://r2.example")
+    assert to_dvc("r2://bucket/runs") == {"url": "s3://bucket/runs", "endpointurl": "https://r2.example"}
+    assert from_dvc("s3://bucket/runs", "https://r2.example") == "r2://bucket/runs"
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import BloomConfig, BloomForCausalLM
 
 from ground.io import DataError
 from pathfinder.core.prompts import VARIANTS
@@ -30,6 +31,9 @@ def test_a_switched_model_refuses_plain_calls() -> None:
     model.config.name_or_path = "models/mixed"
     with pytest.raises(DataError, match=r"^models/mixed: has layers of full_attention, sliding_attention; choose"):
         use_trees(model)
+    bloom = BloomForCausalLM(BloomConfig(hidden_size=8, n_layer=1, n_head=2, name_or_path="models/bloom"))
+    with pytest.raises(DataError, match=r"^models/bloom: transformers has no replaceable attention for a bloom"):
+        use_trees(bloom)
 
 
 @pytest.mark.parametrize(("kind", "more"), [("qwen2", {}), ("phi", {"resid_pdrop": 0.5, "embd_pdrop": 0.5})])
