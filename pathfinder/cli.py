@@ -132,10 +132,7 @@ def score(
     split: options.Split = "auto",
     columns: options.Columns = "",
     problems: options.Problems = "",
-    form: Annotated[
-        Literal["scores", "processbench", "prmbench"],
-        typer.Option("--as", help="What to print: all scores, or the predictions that `pathfinder grade` reads."),
-    ] = "scores",
+    form: options.Form = "scores",
     pretty: options.Pretty = False,
     as_json: AsJsonLines = False,
 ) -> None:

@@ -48,7 +48,11 @@ System = Annotated[
 Rules = Literal["repaired", "official"]
 Prompt = Annotated[
     Literal["default", "official-processbench", "official-prmbench", "official-search"],
-    typer.Option(help="Prompt: the training prompt, or a published runner's."),
+    typer.Option(
+        metavar="PROMPT",
+        help="The training prompt (default), or a published runner's: official-processbench, official-prmbench, "
+        "official-search.",
+    ),
 ]
 Server = Annotated[
     str | None,
@@ -61,9 +65,10 @@ PolicyServer = Annotated[
 Split = Annotated[
     Literal["auto", "blank", "lines", "numbered"],
     typer.Option(
-        help="Where a step of a text begins: after a blank line, at a line, or at its number (Step 2:); auto: at "
-        "numbers if there are several, else at blank lines, else at lines; in the fields solutions and candidates "
-        "at blank lines."
+        metavar="WHERE",
+        help="Where a step of a text begins: after a blank line (blank), at a line (lines), or at its number, as in "
+        "Step 2: (numbered); auto: at numbers if there are several, else at blank lines, else at lines; in the fields "
+        "solutions and candidates at blank lines.",
     ),
 ]
 Columns = Annotated[
@@ -71,4 +76,12 @@ Columns = Annotated[
     typer.Option(help="The names of your fields: problem=FIELD,steps=FIELD (or solution=, solutions=)[,id=FIELD]."),
 ]
 Problems = Annotated[str, typer.Option(help="The input file of a batch, if FILE holds its answers (custom_id).")]
+Form = Annotated[
+    Literal["scores", "processbench", "prmbench"],
+    typer.Option(
+        "--as",
+        metavar="FORM",
+        help="What to print: all scores (scores), or what `pathfinder grade` reads (processbench, prmbench).",
+    ),
+]
 Pretty = Annotated[bool, typer.Option("--pretty", help="Draw each problem instead of printing JSON Lines.")]

@@ -49,8 +49,9 @@ def train(
     neutral: Annotated[
         Literal["positive", "negative", "drop", "third"] | None,
         typer.Option(
-            help="The meaning of label 0 if there are 1 and -1: as 1, as -1, left out, or free of errors but not "
-            "correct (docs/readings.md)."
+            metavar="MEANING",
+            help="The meaning of label 0 if there are 1 and -1: as 1 (positive), as -1 (negative), left out (drop), or "
+            "free of errors but not correct (third; docs/readings.md).",
         ),
     ] = None,
     head: Annotated[
@@ -66,8 +67,9 @@ def train(
     variant: Annotated[
         VariantName | None,
         typer.Option(
-            help="Labels to predict (default: full for typed labels, no_error_categories for --neutral third, "
-            "plain_error for --neutral positive, else no_subtasks)."
+            metavar="VARIANT",
+            help=f"Labels to predict: {', '.join(VARIANTS)} (default: full for typed labels, no_error_categories for "
+            "--neutral third, plain_error for --neutral positive, else no_subtasks).",
         ),
     ] = None,
     soft: Annotated[bool, typer.Option("--soft", help="Learn the shares in mc_value in place of labels.")] = False,
