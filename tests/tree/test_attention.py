@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import BloomConfig, BloomForCausalLM
+from transformers.models.bloom import BloomConfig, BloomForCausalLM
 
 from ground.io import DataError
 from pathfinder.core.prompts import VARIANTS
