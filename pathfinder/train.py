@@ -119,7 +119,8 @@ def train(
     if device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
     data, progress = read(file, neutral), out.with_name(f"{out.name}.progress")
-    name, after = (data.variant(variant, soft), None) if head == "tokens" else ("no_subtasks", separator or SEPARATOR)
+    asked = variant.value if variant else None  # YAML knows no enumeration
+    name, after = (data.variant(asked, soft), None) if head == "tokens" else ("no_subtasks", separator or SEPARATOR)
     if fresh:
         io.remove(progress)
     with confined():

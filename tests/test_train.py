@@ -124,7 +124,7 @@ def test_typed_labels_and_an_adapter_give_a_model_with_all_readings(tmp_path: Pa
     ]
     file, out = write_lines(tmp_path / "typed.jsonl", rows), tmp_path / "new" / "prm"
     out.mkdir(parents=True)
-    text = run(file, "--out", out, "--neutral", "third", "--lora", "2", *QUICK)
+    text = run(file, "--out", out, "--neutral", "third", "--variant", "full", "--lora", "2", *QUICK)
     assert text.startswith("trained full on ")
     assert "a neutral step (0) has no error and is not correct" in text
     assert [line.split()[0] for line in text.splitlines() if line[:4] in ("math", "cons", "corr")] == [
