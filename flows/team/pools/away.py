@@ -115,7 +115,7 @@ class Away(Places):
         self._ask(name, force, on_line)
         if (made := self.leases.made(run, on_line)) is None:
             raise TransientError(f"{name} in pool {need.pool}: the stage completed without a result")
-        self.leases.receive(run, self._commit, made, need, on_line)
+        self.leases.receive(run, self._commit, made, need, on_line, is_new=force)
         if self.dvc.restore(name) is None:
             raise DataError(
                 f"{name}: the worker's result does not belong to the inputs here; run it with `pool: here` in {FILE} "

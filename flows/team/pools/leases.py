@@ -120,9 +120,15 @@ class Leases:
         made = self.made(run, on_line)
         return made is not None and self._received(run, made, needs, on_line)
 
-    def receive(self, run: Locked, commit: str, made: Made, needs: Needs, on_line: OnLine) -> None:
-        """Put the result of a run into the cache, from which DVC restores it; raises as ``evidence.remote.made``."""
+    def receive(
+        self, run: Locked, commit: str, made: Made, needs: Needs, on_line: OnLine, is_new: bool = False
+    ) -> None:
+        """Put the result of a run into the cache, from which DVC restores it; raises as ``evidence.remote.made``.
+
+        Unless it ``is_new``, another run may have computed it, at a different commit with the same code.
+        """
         allow = partial(needs.require_packages, run.name, say=on_line)
+        made = made if is_new else made.model_copy(update={"state": "restored"})
         receive(self._root, Order(run, commit), made, os.environ[storage.REMOTE], allow)
         with dvc_lock(self._root):
             drop(self._root, {run.name})
@@ -167,9 +173,8 @@ class Leases:
 
     def _received(self, run: Locked, made: Made, needs: Needs, on_line: OnLine) -> bool:
         commit = commit_of(self._root, "HEAD")
-        earlier = made.model_copy(update={"state": "restored"})  # its commit may be a different one with the same code
         try:
-            self.receive(run, commit, earlier, needs, on_line)
+            self.receive(run, commit, made, needs, on_line)
         except DataError as error:
             on_line(f"the result of the other run is not used: {error}")
             return False
