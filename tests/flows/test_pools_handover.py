@@ -210,10 +210,15 @@ def test_a_run_whose_worker_is_lost_before_it_starts_is_lost(project: Project, m
         away._require_completed(STAGE, away._follow(STAGE, run, print))
 
 
-def test_results_must_be_where_workers_reach_them(make_project: Callable[[], Project]) -> None:
+def test_results_must_be_where_workers_reach_them(
+    make_project: Callable[[], Project], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(storage.REMOTE, raising=False)
     root = make_project().root
     away = Away(Dvc(root), load_graph(root), str(storage.DEFAULT))
     away.check({STAGE})  # no stage leaves, so nothing is needed
     away.needs = {**away.needs, STAGE: Needs(pool="gpu")}
-    with pytest.raises(DataError, match="square@even runs in pool gpu, but results stay in this folder"):
-        away.check({STAGE})
+    for address in (str(storage.DEFAULT), str(tmp_path / "shared")):  # config.local may name an absolute one
+        away.address = address
+        with pytest.raises(DataError, match=f"square@even runs in pool gpu, but results go to {address}; set PATHF"):
+            away.check({STAGE})

@@ -75,10 +75,11 @@ class Away(Places):
         names = [name for name in self.graph.ordered() if name in stages and not self.needs[name].is_here]
         if not names:
             return
-        if "://" not in self.address and not Path(self.address).is_absolute():
+        is_shared = storage.shared(self.root, storage.LEASES) is not None
+        if not is_shared or ("://" not in self.address and not Path(self.address).is_absolute()):
             raise DataError(
-                f"{names[0]} runs in pool {self.needs[names[0]].pool}, but results stay in this folder; set "
-                f"{storage.REMOTE} to a place that all machines reach, or `pool: here` in {FILE}"
+                f"{names[0]} runs in pool {self.needs[names[0]].pool}, but results go to {self.address}; "
+                f"set {storage.REMOTE} to a place that all machines reach, or `pool: here` in {FILE}"
             )
         self._commit = committed(self.root, self.graph, names)
         for need, name in ((self.needs[name], name) for name in names):
