@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,19 +44,21 @@ def with_retries(
     delays_s: Sequence[float] = _DELAYS_S,
     say: Callable[[str, str], None] = lambda *_: None,
 ) -> Task[..., Any]:
-    """The task, tried again as often as ``retries`` says for the class of its error.
+    """The task, which may be submitted once, tried again as often as ``retries`` says for each class of error.
 
     ``delays_s`` are the seconds before each attempt; the last one counts for all that follow. ``say`` gets the name of
     the task's run and a line with the cause of each further attempt.
     """
-    most = max(retries.transient, retries.lost, retries.error)
+    most, tried = retries.transient + retries.lost + retries.error, Counter[str]()
 
     def again(_: Task[..., Any], run: TaskRun, state: State[Any]) -> bool:
         error = state.result(raise_on_failure=False)
-        allowed: int = getattr(retries, class_of(error))
-        if run.run_count <= allowed:
-            say(run.name, f"is tried again ({run.run_count} of {allowed}): {error}")
-        return run.run_count <= allowed
+        kind = class_of(error)
+        tried[kind] += 1
+        allowed: int = getattr(retries, kind)
+        if tried[kind] <= allowed:
+            say(run.name, f"is tried again ({tried[kind]} of {allowed}): {error}")
+        return tried[kind] <= allowed
 
     return task.with_options(
         retries=most, retry_delay_seconds=[*delays_s], retry_jitter_factor=_JITTER, retry_condition_fn=again

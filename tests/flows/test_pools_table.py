@@ -80,8 +80,17 @@ def test_a_retry_depends_on_the_class_of_the_error(error: Exception, name: str) 
     allowed = Retries(**{"transient": 0, "lost": 0, "error": 0, name: 2})
     task = with_retries(Task(write), allowed)
     condition = cast(Any, task.retry_condition_fn)
+    run = TaskRun(task_key="", dynamic_key="")
+    assert task.retries == 2
+    assert [condition(task, run, Failed(data=error)) for _ in range(3)] == [True, True, False]
+
+
+def test_each_class_of_error_has_its_own_retries() -> None:
+    task = with_retries(Task(write), Retries())
+    condition, run = cast(Any, task.retry_condition_fn), TaskRun(task_key="", dynamic_key="")
+    errors = (TransientError("slow"), WorkerLost("gone"), TransientError("slow"), WorkerLost("gone"))
     tried = [
-        condition(task, TaskRun(task_key="", dynamic_key="", run_count=count), Failed(data=error))
-        for count in (1, 2, 3)
+        condition(task, run.model_copy(update={"run_count": n}), Failed(data=error))
+        for n, error in enumerate(errors, 1)
     ]
-    assert (task.retries, tried) == (2, [True, True, False])
+    assert (task.retries, tried) == (4, [True, True, True, False])
