@@ -55,6 +55,14 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
         needs(tmp_path, STAGES)
 
 
+@pytest.mark.parametrize("word", ["{user}", "{}", "{stage.name}", "{gpus[0]}", "{gpus:x y}"])
+def test_an_unknown_field_of_a_launcher_is_named(word: str) -> None:
+    with pytest.raises(
+        DataError, match=r"launch: gpu: .*; the fields of label are {stage}, {order}, {gpus}, {minutes}"
+    ):
+        Needs(pool="gpu", launch=f"srun '{word}'").command("label", "-")
+
+
 def test_the_shipped_table_sends_no_stage_away_and_limits_all(tmp_path: Path) -> None:
     (tmp_path / "infra").mkdir()
     shutil.copy(ROOT / FILE, tmp_path / FILE)

@@ -102,7 +102,7 @@ class Needs:
         known = fields | ({"memory": self.memory.removesuffix("i")} if self.memory else {})
         try:
             return [word.format(**known) for word in shlex.split(self.launch)]
-        except (KeyError, IndexError, ValueError) as error:
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
             listed = f"{{{'}, {'.join(known)}}}"
             raise DataError(f"{FILE}: launch: {self.pool}: {error}; the fields of {stage} are {listed}") from error
 
