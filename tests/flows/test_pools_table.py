@@ -53,6 +53,9 @@ def test_a_wrong_line_is_named(tmp_path: Path) -> None:
     write(tmp_path, "{stage: label, pools: gpu}")
     with pytest.raises(DataError, match=r"stages\.0\.pools"):
         needs(tmp_path, STAGES)
+    write(tmp_path, "{stage: 'train@*', slots: {gpus: 8, any: 9}}", more="slots: {gpus: 4}\n")
+    with pytest.raises(DataError, match="train@full asks for 8 of the slots gpus, and `slots` has 4; correct one"):
+        needs(tmp_path, STAGES)
 
 
 @pytest.mark.parametrize("word", ["{user}", "{}", "{stage.name}", "{gpus[0]}", "{gpus:x y}"])

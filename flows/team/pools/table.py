@@ -123,6 +123,11 @@ def needs(root: Path, stages: Iterable[str]) -> dict[str, Needs]:
         for line in reversed(resources.stages):
             if fnmatchcase(profile, line.profile) and fnmatchcase(name, line.stage):
                 stated |= {key: value for key, value in line if value is not None and key not in ("stage", "profile")}
+        for slot, number in stated.get("slots", {}).items():
+            if number > (most := resources.slots.get(slot, number)):
+                raise DataError(
+                    f"{FILE}: {name} asks for {number} of the slots {slot}, and `slots` has {most}; correct one"
+                )
         found[name] = Needs(**stated, launch=resources.launch.get(stated.get("pool", HERE), ""))
     return found
 
