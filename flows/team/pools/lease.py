@@ -102,7 +102,7 @@ class Lease:
         terms, sign, now = _terms(self._store, self._key(self._last)), (last, times[last]), times[_ASKED]
         if now - times[last] > EXPIRY_S and sign != self._mute:
             self._mute, self._mute_since = sign, now
-        is_silent = sign == self._mute and now - self._mute_since >= 2 * EVERY_S
+        is_silent = not terms.ended and sign == self._mute and now - self._mute_since >= 2 * EVERY_S
         return terms.model_copy(update={"ended": True, "cause": SILENT}) if is_silent else terms
 
     def take(self, terms: Terms, on_lost: Callable[[], None]) -> bool:
