@@ -33,13 +33,31 @@ _CONFLICT = re.compile(r"^<{7} ", re.MULTILINE)
 _MOST_MERGED = 10_000
 
 
+_YAML_1_2 = {
+    "bool": ("tTfF", r"(true|True|TRUE|false|False|FALSE)$"),
+    "int": ("-+0123456789", r"[-+]?(0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*)$"),
+    "float": (
+        "-+.0123456789",
+        r"([-+]?([0-9][0-9_]*\.[0-9_]*([eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+|\._*[0-9][0-9_]*([eE][-+][0-9]+)?"
+        r"|\.(inf|Inf|INF))|\.(nan|NaN|NAN))$",
+    ),
+}
+"""The first characters and the form of the texts that DVC reads as a boolean or a number.
+
+DVC reads and writes YAML 1.2, PyYAML reads 1.1, in which `on` is true, `010` is 8, `1:30` is 90 and `1e-5` a text.
+"""
+
+
+def _like_dvc(class_: Any) -> None:
+    for tag, (first, form) in _YAML_1_2.items():
+        class_.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(form), list(first))
+
+
 class _Dumper(yaml.SafeDumper):
-    """The safe dumper. It quotes texts that a YAML 1.2 reader takes for a number, as it may take an md5."""
+    """The safe dumper. It quotes texts that a reader of YAML 1.1 or 1.2 takes for a number, as it may take an md5."""
 
 
-_Dumper.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+([eE][-+]?[0-9]+)?$"), list("-+0123456789")
-)
+_like_dvc(_Dumper)
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -80,14 +98,21 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
             raise yaml.constructor.ConstructorError(None, None, "too many keys merged by `<<`", node.start_mark)
 
 
-# PyYAML reads YAML 1.1, in which 1e-5 is a string. DVC reads and writes YAML 1.2, in which it is a number.
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, form) for tag, form in forms if tag.rpartition(":")[2] not in _YAML_1_2]
+    for first, forms in _Loader.yaml_implicit_resolvers.items()
+}
+_like_dvc(_Loader)
+_Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: _integer(loader.construct_scalar(node)))
+
+
+def _integer(text: str) -> int:
+    digits = text.replace("_", "")
+    return int(digits, 0 if digits.lstrip("-+")[1:2].isalpha() else 10)
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of a YAML text; raises ``yaml.YAMLError`` if it is not valid or a mapping has a key twice."""
+    """The value of a YAML 1.2 text; raises ``yaml.YAMLError`` if it is not valid or a mapping has a key twice."""
     loader = _Loader(text)
     try:
         return loader.get_single_data()

@@ -7,6 +7,7 @@ As in DVC, a matrix axis and a ``foreach`` can refer to a list in params.yaml (`
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -84,13 +85,21 @@ def value_at(content: Any, key: str, default: Any = None) -> Any:
 
 
 def params_of(root: Path, stage: Stage) -> dict[str, Any]:
-    """The values of a stage's parameters in ``root``; raises ``DataError`` if they cannot be read or one is absent."""
+    """The values of a stage's parameters in ``root``.
+
+    Raises ``DataError`` if they cannot be read, or one is absent or cannot be in a record, which is JSON.
+    """
     content = read_yaml(root / stage.params_file) if stage.params else {}
     missing = object()
     values = {key: value_at(content, key, missing) for key in stage.params}
     if absent := [key for key, value in values.items() if value is missing]:
         remedy = SETTINGS.remedies.params if stage.file == str(MAIN) else "restore it with git"
         raise DataError(f"{stage.params_file}: no key {absent[0]}, which {stage.file} lists; {remedy}")
+    for key, value in values.items():
+        try:
+            json.dumps(value, sort_keys=True, allow_nan=False)
+        except (TypeError, ValueError) as error:  # a date, an infinite number, keys of several kinds
+            raise DataError(f"{stage.params_file}: {key}: cannot be in a record ({error}); put it in quotes") from error
     return values
 
 

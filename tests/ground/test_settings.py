@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
+from ruamel.yaml import YAML
 
 from ground.io import DataError
-from ground.settings import Section, read_settings, read_yaml
+from ground.settings import Section, dump_yaml, parse_yaml, read_settings, read_yaml
 
 
 class Inner(Section):
@@ -67,3 +69,18 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, value: str) -> 
     file.write_text(f"rate: {value}\n")
     with pytest.raises(DataError, match=r"rate: Input should be a finite number"):
         read_settings(Rate, file)
+
+
+WORDS = (
+    *("on", "off", "yes", "No", "y", "true", "FALSE", "fALSE", "null", "~", "1:30", "-1:30", "1:30.5", "2024-01-01"),
+    *("010", "-010", "08", "0_9", "1_000", "0o10", "0O10", "0x1F", "0X1F", "-0b11", "00", "+1", "_1", "1,000"),
+    *("1e5", "1e-5", "1.5e3", "1.", ".5", "-.5", "._5", ".5e3", ".5e+3", "1.e3", "1e", "-.INF", ".inf", "."),
+)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_value_is_read_as_dvc_reads_it_and_a_text_is_written_for_every_reader(word: str) -> None:
+    dvc = YAML(typ="safe", pure=False).load
+    ours, theirs = parse_yaml(f"a: {word}")["a"], dvc(f"a: {word}")["a"]
+    assert (ours, type(ours)) == (theirs, type(theirs))
+    assert [read(dump_yaml({"a": word})) for read in (parse_yaml, dvc, yaml.safe_load)] == [{"a": word}] * 3

@@ -49,7 +49,7 @@ def test_every_profile_is_complete_and_valid(copy: Path, name: str) -> None:
     assert not profiles.write(copy, name)
     text = (copy / "params.yaml").read_text()
     assert "section 4.1" in text  # comments of the base are kept
-    assert YAML(typ="safe").load(text) == yaml.safe_load(text)  # DVC reads YAML 1.2, the stages 1.1
+    assert YAML(typ="safe").load(text) == yaml.safe_load(text)  # DVC and the stages read YAML 1.2, other programs 1.1
 
 
 def test_the_committed_parameters_are_a_profile(root: Path) -> None:

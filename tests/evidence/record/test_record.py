@@ -75,6 +75,18 @@ def test_failed_work_leaves_no_record(project: Path, monkeypatch: pytest.MonkeyP
     assert len(list(read_records(project, "train@full"))) == before == 1
 
 
+@pytest.mark.parametrize("value", ["2024-01-01", ".inf", "{1: a, b: c}"])
+def test_a_parameter_that_no_record_can_have_is_refused_before_the_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dvc.yaml").write_text("stages: {a: {cmd: python -m evidence record -- touch made, params: [p]}}")
+    (tmp_path / "params.yaml").write_text(f"p: {value}")
+    with pytest.raises(DataError, match=r"^params\.yaml: p: cannot be in a record .*; put it in quotes$"):
+        record_command(["touch", "made"])
+    assert not (tmp_path / "made").exists()
+
+
 def test_out_that_was_not_written_is_an_error(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(project)
     with (
