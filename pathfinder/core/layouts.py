@@ -204,11 +204,12 @@ def _numbers(solutions: Solutions) -> list[str]:
     return [str(number) for number in range(len(solutions))]
 
 
-def _flags(row: Row, steps: Sequence[str]) -> tuple[bool, ...]:
-    labels = row["labels"]
-    if not isinstance(labels, list) or len(labels) != len(steps) or not all(label in (0, 1) for label in labels):
-        raise WrongError(f"labels is {labels!r:.80}, expected true or false for each of the {len(steps)} steps")
-    return tuple(map(bool, labels))
+def _flags(row: Row, steps: Sequence[str]) -> tuple[bool, ...] | None:
+    """The labels, unless they say more than true and false, as training reads them."""
+    name, labels = _first(row, "labels|correct")
+    if not isinstance(labels, list) or len(labels) != len(steps) or any(one not in (None, -1, 0, 1) for one in labels):
+        raise WrongError(f"{name} is {labels!r:.80}, expected true, false, -1, null for each of the {len(steps)} steps")
+    return None if None in labels or -1 in labels else tuple(map(bool, labels))
 
 
 def _prmbench(row: Row) -> Taken:
@@ -363,7 +364,7 @@ BATCH = Layout("batch", ("custom_id", "response|error"), _batch)
 LAYOUTS = (
     Layout("PRMBench", ("modified_question", "modified_process"), _prmbench),
     Layout("problem and steps", ("problem", "steps"), _own),
-    Layout("stepwise supervision", ("prompt", "completions", "labels"), _stepwise),
+    Layout("stepwise supervision", ("prompt", "completions", "labels|correct"), _stepwise),
     Layout(CANDIDATES, ("problem|question", "solutions|candidates"), _candidates, partial(split_steps, how="blank")),
     Layout("search-and-learn", ("problem", "completions"), _search_and_learn),
     Layout("preference pairs", ("chosen", "rejected"), _pair),

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from ground.io import DataError, write_parquet
+from pathfinder.core.given import read_given
 from pathfinder.core.prompts import VARIANTS
 from pathfinder.core.records import SOFT_TREES, TREES
 from pathfinder.models.folders import open_model
@@ -74,6 +75,16 @@ def test_the_lists_of_typed_labels_and_shares_are_read_from_csv(tmp_path: Path) 
         writer.writerows(cells)
     found, expected = read(tmp_path / "rows.csv"), read(write_lines(tmp_path / "rows.jsonl", rows))
     assert [(row.labels, row.values) for row in found.rows] == [(row.labels, row.values) for row in expected.rows]
+
+
+@pytest.mark.parametrize("labels", [[True, None, False], [1, -1, 0], [True, False, True]])
+@pytest.mark.parametrize("typed", [{}, {"math": [1, 0, 1], "consistency": [1, 1, 1]}])
+def test_rows_that_train_a_model_can_be_scored(tmp_path: Path, labels: list[Any], typed: dict[str, Any]) -> None:
+    file = write_lines(tmp_path / "own.jsonl", [row(None) | {"correct" if typed else "labels": labels} | typed])
+    (one,) = read_given(str(file)).each()
+    (learnt,) = read(file, "drop" if -1 in labels else None).rows
+    assert (one.problem, one.steps) == (learnt.problem, learnt.steps)
+    assert one.labels == (tuple(labels) if labels[1] is False else None)
 
 
 def test_rows_of_math_shepherd_and_prompts_with_turns_are_read(tmp_path: Path) -> None:
