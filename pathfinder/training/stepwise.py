@@ -2,7 +2,8 @@
 
 A row has a problem (``prompt``), the steps of one solution (``completions``) and a label for each step (``labels``):
 true or 1; false, 0 or -1; or null for a step that is not trained on. If a file has both 0 and -1, 0 is a neutral step,
-and only the caller knows its meaning. Rows with the lists ``math``, ``consistency`` and ``correct`` have typed labels.
+and only the caller knows its meaning; false is always wrong. Rows with the lists ``math``, ``consistency`` and
+``correct`` have typed labels.
 """
 
 from __future__ import annotations
@@ -108,12 +109,12 @@ class Supervision:
             step = dict(zip(row.labels, values, strict=True))
             value = step[CORRECTNESS]
             meant = (int(value == 1),) * len(STEP_LABELS)
-            if value == 0 and self.neutral is not None:
+            if _is_zero(value) and self.neutral is not None:
                 meant = _NEUTRAL[self.neutral]
             if None in values or not meant:
                 yield None
                 continue
-            labels = (*(step.get(name, meant[0]) for name in _TYPED), meant[-1])
+            labels = (*(int(step.get(name, meant[0])) for name in _TYPED), meant[-1])
             if labels[-1] and not all(labels):
                 raise io.DataError(
                     f"{row.name}, step {place}: correct, but {_TYPED[labels.index(0)]} is 0; a correct step has no "
@@ -126,7 +127,7 @@ def read(file: Path, neutral: Neutral | None = None) -> Supervision:
     """Read a file of JSON, CSV or Parquet.
 
     Raises ``DataError`` with the file and the row if a row is not stepwise supervision, if ``neutral`` does not give
-    the meaning of neutral steps, and if it does although no step is neutral.
+    the meaning of neutral steps, and if it does although the labels have 0 but no -1.
     """
     if not file.is_file():
         problem = "a folder" if file.is_dir() else "no such file"
@@ -137,15 +138,15 @@ def read(file: Path, neutral: Neutral | None = None) -> Supervision:
         raise io.DataError(f"{file}: no rows; expected one JSON object per solution, or a Parquet file")
     if other := next((row for row in rows if row.labels.keys() != rows[0].labels.keys()), None):
         raise io.DataError(f"{other.name}: its lists of labels differ from the first row's; give all rows the same")
-    values = {value for row in rows for value in row.labels[CORRECTNESS]}
-    has_neutral = {0, -1} <= values
+    values = [value for row in rows for value in row.labels[CORRECTNESS]]
+    has_neutral = -1 in values and any(map(_is_zero, values))
     if has_neutral and neutral is None:
         choices = "; ".join(f"{name}: {meaning}" for name, meaning in MEANINGS.items())
         raise io.DataError(
             f"{file}: labels have the values -1, 0 and 1, and nothing says what 0 means; choose with --neutral "
             f"({choices}). docs/readings.md explains the difference"
         )
-    if neutral and 0 in values and not has_neutral:
+    if neutral and 0 in values and -1 not in values:
         raise io.DataError(
             f"{file}: labels have no -1, so 0 means wrong and no step is neutral; leave --neutral out, or write -1 "
             "for wrong"
@@ -197,7 +198,7 @@ def _fields(row: Any) -> Mapping[str, Any]:
 
 
 def _checked(name: str, key: str, values: Any, steps: int) -> list[int | None]:
-    """The labels in a column as numbers."""
+    """The labels in a column as numbers; false stays, because it is never a neutral step."""
     if not isinstance(values, list) or len(values) != steps:
         given = counted(len(values), "value") if isinstance(values, list) else f"{values!r:.40}"
         wanted = f"{counted(steps, 'step')}; give one value for each step, null for none"
@@ -209,7 +210,11 @@ def _checked(name: str, key: str, values: Any, steps: int) -> list[int | None]:
             raise io.DataError(
                 f"{name}, step {place}: {key} is {value!r:.40}; expected true, false, {expected} or null"
             )
-    return [None if value is None else int(value) for value in values]
+    return [value if value is None or value is False else int(value) for value in values]
+
+
+def _is_zero(label: int | None) -> bool:
+    return label == 0 and label is not False
 
 
 @dataclass(slots=True)

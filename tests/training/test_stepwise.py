@@ -206,6 +206,11 @@ def test_a_neutral_meaning_without_a_neutral_step_is_refused(tmp_path: Path) -> 
     with pytest.raises(DataError, match=r"labels have no -1, so 0 means wrong .* leave --neutral out"):
         trees_of(tmp_path, row([1, 0, 1]), neutral="positive")
     assert [label for *_, label in labels_of(trees_of(tmp_path, row([1, 1, -1]), neutral="drop"))] == [1, 1, 0]
+    mixed = row([True, False], ["a", "b"]), row([1, -1], ["c", "d"])
+    for neutral in (None, "positive"):
+        assert [label for *_, label in labels_of(trees_of(tmp_path, *mixed, neutral=neutral))] == [1, 0, 1, 0]
+    found = labels_of(trees_of(tmp_path, *mixed, row([0], ["e"]), neutral="positive"))
+    assert {step: label for _, step, *_, label in found} == {"a": 1, "b": 0, "c": 1, "d": 0, "e": 1}
     with pytest.raises(DataError, match="no such file"):
         read(tmp_path / "none.jsonl")
     with pytest.raises(DataError, match="a folder; give a file"):
