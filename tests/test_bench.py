@@ -206,6 +206,22 @@ def test_search_with_a_policy_behind_a_server(problems: str) -> None:
     assert {row["n"] for row in rows} == {2}
 
 
+def test_no_kept_scores_of_other_rules_are_reused(problems: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rules decide the PRM's prompt, also where they do not decide what it scores."""
+    asked = ("model", "--on", "search", "--problems", problems, "--candidates", "2")
+    folders: list[str] = []
+
+    def interrupted(samples: Any, workers: Any, folder: Path, *_: Any) -> Any:
+        folders.append(folder.name)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pathfinder.bench.search.score_all", interrupted)
+    with judge_server(JudgeServer(answer)) as server:
+        for rules in ("repaired", "official", "repaired"):
+            assert CLI.invoke(app, ["bench", *asked, "--policy-url", server.url, "--rules", rules]).exit_code != 0
+    assert (len(folders), len(set(folders)), folders[0]) == (3, 2, folders[2])
+
+
 def test_the_server_says_which_policy_it_has(problems: str) -> None:
     """The name makes a figure comparable with the paper's, so it is the server's, never only the command's."""
     theirs = "Qwen/Qwen2.5-7B-Instruct"

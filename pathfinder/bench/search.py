@@ -107,7 +107,8 @@ def bench_search(model: Named, scoring: Score, task: Task, kept: str, subsets: b
         policy_servers(settings, 0 if cards else 1, cards, lambda: None) as (urls, count),
         Workers(partial(search_job, urls=urls), count, cards) as workers,
     ):
-        folder = chunk_folder(f"{kept}/best_of_n", identity | {"samples": digest_of(samples)}, [])
+        content = deciding(settings) | identity | {"samples": digest_of(samples)}
+        folder = chunk_folder(f"{kept}/best_of_n", content, [])
         scored = score_all(samples, workers, folder, settings.batch_size, "search: best of n")
         rows, _ = search_all(f"{kept}/search", loaded, workers, identity, [], params)
     yield from _rows(model, options, policy, rows, best_of_n(samples, scored, INTERVALS)[0], samples, subsets)
