@@ -62,8 +62,8 @@ def extract_boxed(text: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    """The content of the last box: a whole solution's answer; ``None`` for no box."""
-    found = boxes(text)
+    """The content of the last box that is not empty: a whole solution's answer; ``None`` for no such box."""
+    found = [content for content in boxes(text) if content.strip()]
     return found[-1] if found else None
 
 

@@ -19,7 +19,7 @@ from pathfinder.policy.choosing import SCORES, choose
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """A problem, and the steps and the answer of each candidate (None: no answer)."""
+    """A problem, and the steps and the answer of each candidate (None: no answer, or an empty one)."""
 
     id: str
     problem: str
@@ -56,7 +56,7 @@ def _candidates(row: GivenRow) -> Candidates:
         raise DataError(f"{row.at}: answers must be a list with one answer per solution; correct it or leave it out")
     if not all(isinstance(one, str | int | float | None) and not isinstance(one, bool) for one in answers):
         raise DataError(f"{row.at}: answers must be texts, numbers or null; correct them or leave them out")
-    texts = tuple(None if answer is None else str(answer) for answer in answers)
+    texts = tuple(None if answer is None or not str(answer).strip() else str(answer) for answer in answers)
     return Candidates(row.id, row.problem, row.solutions, texts)
 
 

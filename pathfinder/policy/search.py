@@ -18,7 +18,7 @@ from typing import Any
 
 import regex  # type: ignore[import-untyped]
 
-from pathfinder.benchmarks.grading import GradingPreset, boxes, extract_boxed, last_boxed
+from pathfinder.benchmarks.grading import GradingPreset, extract_boxed, last_boxed
 from pathfinder.benchmarks.readers import SearchProblem
 from pathfinder.core.params import Search
 from pathfinder.core.prompts import END_OF_TURN, STEP_SEPARATOR
@@ -192,7 +192,7 @@ def _candidates(drawn: Iterable[Completion], steps: Sequence[str], preset: Gradi
         else:
             candidate = _Candidate(text.strip(), not ended)
             whole = bool(candidate.step) and completion.finish != "length"
-            allowed = whole and (ended or any(boxes(step) for step in (*steps, text)))
+            allowed = whole and (ended or any(last_boxed(step) for step in (*steps, text)))
         if allowed:
             found[candidate] += 1
     return found

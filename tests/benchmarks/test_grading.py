@@ -163,7 +163,8 @@ def test_boxes() -> None:
     assert extract_boxed("so \\boxed{ {a} }") == " {a} "
     assert extract_boxed("\\boxed{open") is None
     assert last_boxed("\\boxed{1} then \\boxed{2}") == "2"
-    assert last_boxed("none") is None
+    assert last_boxed("in \\boxed{}: \\boxed{1} and \\boxed{ }") == "1", "an empty box has no answer"
+    assert last_boxed("none") is last_boxed("in \\boxed{}") is None
 
 
 def test_split_answers() -> None:

@@ -90,6 +90,13 @@ def test_values_are_the_shares_of_right_completions(tmp_path: Path, monkeypatch:
     assert len({*policy.keys}) == 4 * 6, "equal first steps of two problems draw different random numbers"
 
 
+def test_an_empty_box_is_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models repeat "in \\boxed{}" from their prompt; the steps after it are open."""
+    solutions = [given("I put the answer in \\boxed{}.", "good", RIGHT)]
+    (row,) = rows_of(solutions, labelled(Counting(), solutions, tmp_path, monkeypatch))
+    assert row["mc_value"] == [0.0, 1.0, 1.0]
+
+
 def test_a_resumed_run_repeats_no_finished_chunk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pathfinder.policy.monte_carlo._PROMPTS", 1)
     solutions = [given("good"), given("fail", problem="2 + 5?")]

@@ -70,6 +70,8 @@ def test_texts_are_split_and_their_answers_read(tmp_path: Path) -> None:
 def test_candidates_without_answer_or_scores(tmp_path: Path) -> None:
     few = {"problem": "P", "solutions": [["9"], ["5"]], "answers": [None, "1"]}
     assert chosen(tmp_path, few) == dict.fromkeys(RULES, 1) | {"vote": 1}
+    empty = {"problem": "P", "solutions": [["9"], ["9"], ["5"]], "answers": ["", " ", "1"]}
+    assert chosen(tmp_path, empty) == dict.fromkeys(RULES, 2) | {"vote": 2}, "an empty answer has no vote"
     none = {"problem": "P", "solutions": [["5"], ["9"], []]}
     assert chosen(tmp_path, none) == dict.fromkeys(RULES, 1) | {"vote": None}
     long = {"problem": "P", "solutions": [["long"], ["2"]]}

@@ -82,6 +82,7 @@ def test_a_finished_candidate_needs_its_answer() -> None:
     rewards = {END: 0.1, texts[1]: 0.9}
     official = run(Script(lambda _n, _r, draw: (texts[draw], "stop")), rewards, "official")
     assert official["final_steps"] == [f"{END}<|im_end|>"], "exactly one box"
+    texts[0] = "in \\boxed{}"
     repaired = run(Script(lambda _n, _r, draw: (texts[draw], "stop")), rewards, "repaired")
     assert repaired["pred_answer"] == "2", "the last box is the answer"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pathfinder.benchmarks.grading import Grader, majority
+from pathfinder.benchmarks.grading import Grader, last_boxed, majority
 from pathfinder.policy.choosing import SCORES, choose
 from tests.published.kept import cases, differences
 
@@ -19,7 +19,7 @@ def grader() -> Iterator[Grader]:
 
 
 def voted(grader: Grader, given: dict[str, Any]) -> list[str | None]:
-    return grader.votes([answer or None for answer in given["answers"]])
+    return grader.votes([last_boxed(f"\\boxed{{{answer}}}") for answer in given["answers"]])
 
 
 @pytest.mark.parametrize(
