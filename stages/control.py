@@ -13,10 +13,10 @@ from functools import partial
 from pathlib import Path
 
 from evidence.record.stage import stage
-from ground.io import write_jsonl
+from ground.io import remove, write_jsonl
 from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import load_params
-from pathfinder.engines.workers import Workers
+from pathfinder.engines.workers import STATE, Workers
 from pathfinder.models.footprint import require
 from pathfinder.policy.evaluate import open_search, read_problems, search_all
 from pathfinder.policy.policy import POLICY, policy_cards, policy_servers
@@ -38,6 +38,7 @@ def main() -> None:
             rows, metrics = search_all("control", read_problems(params), workers, {"run": "random"}, [POLICY], params)
     write_jsonl(PREDICTIONS, rows)
     write_metrics(METRICS, metrics)
+    remove(STATE / "control")
     print(f"search random: prm@{params.search.n} {metrics.average:.1f}")
 
 

@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 
 from evidence.record.stage import stage
-from ground.io import write_jsonl
+from ground.io import remove, write_jsonl
 from pathfinder.benchmarks.accuracy import metrics
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import load_params
-from pathfinder.engines.workers import Workers, chunk_folder
+from pathfinder.engines.workers import STATE, Workers, chunk_folder
 from pathfinder.models.footprint import require
 from pathfinder.policy.evaluate import identity_of, read_problems
 from pathfinder.policy.metrics import Details, Sample
@@ -57,6 +57,7 @@ def main() -> None:
     found = Sample(**loaded.accounting(), **table, details=details)
     write_jsonl(PREDICTIONS, rows)
     write_metrics(METRICS, found)
+    remove(STATE / "sample")
     print("sample: " + ", ".join(f"{name} {value:.1f}" for name, value in found.average.items()))
 
 

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from evidence.record.stage import stage
-from ground.io import read_jsonl, sha256_file, write_jsonl
+from ground.io import read_jsonl, remove, sha256_file, write_jsonl
 from pathfinder.baselines.opening import open_prm
 from pathfinder.baselines.registry import SYSTEMS
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import Params, load_params
 from pathfinder.core.readings import OWN, reading_for, readings_of
-from pathfinder.engines.workers import Workers, chunk_folder
+from pathfinder.engines.workers import STATE, Workers, chunk_folder
 from pathfinder.models.folders import open_model
 from pathfinder.models.footprint import require
 from pathfinder.policy.best_of_n import best_of_n
@@ -60,7 +60,7 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/
         Workers(partial(open_search, params, guide, urls, rejects=system is None), count, each) as workers,
     ):
         figures = _best_of_n(run, workers, deciding(params.search) | identity, models, params)
-        rows, metrics = search_all("search", read_problems(params), workers, identity, models, params)
+        rows, metrics = search_all(f"search/{run}", read_problems(params), workers, identity, models, params)
     if system:
         others: dict[str, Any] = {"system": run, "titles": list(system.titles), "reading": OWN}
     else:
@@ -68,6 +68,8 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/
     metrics = metrics.model_copy(update={"best_of_n": figures} | others)
     write_jsonl(PREDICTIONS / f"{run}.jsonl", rows)
     write_metrics(METRICS / f"{run}.json", metrics)
+    for kept in ("search", BEST_OF_N):
+        remove(STATE / kept / run)
     averages = {f"prm@{params.search.n}": metrics.average} | figures.average
     print(f"search {run}: " + ", ".join(f"{name} {value:.1f}" for name, value in averages.items()))
 
@@ -75,7 +77,7 @@ def main(run: Annotated[str, "VARIANT[-MIX][-sSEED], or a published PRM of docs/
 def _best_of_n(run: str, workers: Workers, identity: dict[str, Any], models: list[Path], params: Params) -> BestOfN:
     """Score the sample stage's solutions in chunks, choose among them, write the choices and return the figures."""
     samples = [row for _, row in read_jsonl(SAMPLES)]
-    folder = chunk_folder(BEST_OF_N, identity | {"samples": sha256_file(SAMPLES)}, models)
+    folder = chunk_folder(f"{BEST_OF_N}/{run}", identity | {"samples": sha256_file(SAMPLES)}, models)
     scored = score_all(samples, workers, folder, params.search.batch_size, f"best of n {run}")
     rows, figures = best_of_n(samples, scored, INTERVALS)
     write_jsonl(CHOSEN / f"{run}.jsonl", rows)

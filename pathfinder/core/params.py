@@ -117,6 +117,11 @@ class Vllm(Section):
         """The number of GPUs that all replicas take."""
         return self.replicas * self.tensor_parallel
 
+    @property
+    def deciding(self) -> dict[str, Any]:
+        """The settings that determine answers; an option may quantise the weights or replace the chat template."""
+        return self.model_dump(include={"dtype", "options"})
+
 
 class Budget(Section):
     """Limits of paid calls, 0 for none, and the price that the progress line shows."""

@@ -100,7 +100,7 @@ def open_judge(folder: Path, params: Label, logs: Path) -> Iterator[Judge]:
             urls = stack.enter_context(vllm_servers(folder, name, params.max_model_len, params.vllm, logs))
             return connect(urls, *limits, name)
 
-        identity = {"engine": "vllm", "model": model, "dtype": params.vllm.dtype}
+        identity = {"engine": "vllm", "model": model} | params.vllm.deciding
         yield ServerJudge(start, identity, sampling, specials=specials)
 
 

@@ -93,8 +93,6 @@ def search_all(
     chunks = [replace(part, content=(SEARCH, folder, part.content)) for part in cut(loaded.items, settings.batch_size)]
     found = workers.run(chunks, folder, f"search {identity['run']}")
     rows = [row for part in found for row in part]
-    for draws in folder.glob("*.draws.jsonl"):
-        draws.unlink()
     with Grader() as grader:
         right = {preset: _grade(grader, loaded.items, rows, preset)}
         failures = grader.failures.copy()

@@ -112,7 +112,7 @@ def policy_cards(search: Search) -> int:
 
 def deciding(search: Search) -> dict[str, Any]:
     """The settings that determine samples, without addresses and GPUs."""
-    served = search.vllm.dtype if search.engine == "vllm" else None
+    served = search.vllm.deciding if search.engine == "vllm" else None
     return search.model_dump(exclude={"vllm", "base_url", "shared_card"}) | {"served": served}
 
 

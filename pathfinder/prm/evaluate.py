@@ -199,7 +199,7 @@ def workers_of(job: Job, settings: Score, check: Callable[[], None], served: boo
 
 def decisive(settings: Score) -> dict[str, Any]:
     """The settings that determine scores, without addresses and the number of processes."""
-    served = settings.vllm.dtype if settings.engine == "vllm" else None
+    served = settings.vllm.deciding if settings.engine == "vllm" else None
     return settings.model_dump(exclude={"processes", "base_url", "concurrency", "vllm"}) | {"served": served}
 
 

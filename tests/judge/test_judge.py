@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from ground.io import DataError, write_json
-from pathfinder.core.params import Label
+from pathfinder.core.params import Label, load_params
 from pathfinder.engines.journal import Journal
 from pathfinder.judge.judge import Judge, LocalJudge, describe, journal_folder, model_identity, open_judge
 from pathfinder.judge.prompts import step_prompt
+from pathfinder.policy.policy import deciding
+from pathfinder.prm.evaluate import decisive
 from tests.engines.test_metering import meter_of
 from tests.support.servers import JudgeServer, judge_server
 
@@ -247,3 +249,17 @@ def test_a_journal_is_filed_under_everything_that_determines_its_answers(tmp_pat
         assert (first == folder(engine=engine)) == (engine == "openai")
         judge.identity = {"engine": "another"}
         assert first != folder(engine=engine)
+
+
+def test_answers_of_vllm_are_filed_under_its_options(tmp_path: Path, root: Path) -> None:
+    """Fails if the answers of the unquantised weights pass for those of another quantisation."""
+    (tmp_path / "model.safetensors").write_bytes(b"1")
+    read, found = load_params(root / "params.yaml"), list[list[object]]()
+    for options in ([], ["--quantization", "fp8_per_tensor"]):
+        label = params(engine="vllm", vllm=PARAMS["vllm"] | {"options": options})  # type: ignore[operator]
+        served = {"engine": "vllm", "vllm": label.vllm}
+        with open_judge(tmp_path, label, tmp_path) as judge:
+            folder = journal_folder(tmp_path, judge, label, [])
+        found.append([folder, deciding(read.search.model_copy(update=served))])
+        found[-1].append(decisive(read.score.model_copy(update=served)))
+    assert all(one != other for one, other in zip(*found, strict=True))

@@ -16,7 +16,9 @@ from tests.support.evaluation_inputs import evaluation_project, rows_of
 def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluation_project(tmp_path, world, search={"limit": 1, "batch_size": 2})
     monkeypatch.chdir(tmp_path)
-    main([])
+    with monkeypatch.context() as patch:
+        patch.setattr("stages.sample.remove", lambda _: None)  # as if it were killed before
+        main([])
     predictions, metrics = Path("artifacts/predictions/sample.jsonl"), Path("metrics/sample.json")
     rows, figures = rows_of(predictions), read_json(metrics)
     assert len(rows) == 6
@@ -37,3 +39,4 @@ def test_stage(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     shutil.rmtree("artifacts/predictions")
     main([])
     assert before == (predictions.read_bytes(), metrics.read_bytes())
+    assert not Path(".pathfinder/sample").exists(), "the same command draws again"

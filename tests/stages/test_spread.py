@@ -41,9 +41,7 @@ def test_two_processes_write_the_bytes_of_one(world: Path, tmp_path: Path, monke
         processbench.main(["full"])
         search.main(["full"])
         found[processes] = outputs()
-        assert len(list(Path(".pathfinder/search").glob("*/*.json"))) == 3
-        assert not list(Path(".pathfinder").rglob("*.draws.jsonl"))
-        assert not Path(".pathfinder/processbench/full").exists(), "kept only until the results are written"
+        assert not list(Path(".pathfinder").rglob("*.json*")), "kept only until the results are written"
     assert len(found[1]) == 7
     assert found[1] == found[2]
 
