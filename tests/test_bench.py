@@ -122,8 +122,11 @@ def test_the_table_says_once_why_it_has_no_figure_of_the_paper(folder: Path) -> 
     assert rest[-1] == "The paper's figures are left out: the paper has no figure of this system."
 
 
-def test_an_interrupted_command_resumes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    scored: list[int] = []
+@pytest.mark.parametrize("is_same", [True, False])
+def test_an_interrupted_command_resumes(folder: Path, is_same: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model is a folder of links, like a snapshot in the Hub's cache; different weights are a different model."""
+    weights, scored = Path("model/model.safetensors").rename("weights"), list[int]()
+    Path("model/model.safetensors").symlink_to(weights.absolute())
     score = Scorer.score
 
     def interrupted(scorer: Scorer, solutions: Any, *rest: Any) -> Any:
@@ -138,9 +141,11 @@ def test_an_interrupted_command_resumes(folder: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Scorer, "score", interrupted)
     assert CLI.invoke(app, ["bench", "model"]).exit_code != 0
     assert scored == [60]
+    if not is_same:
+        weights.write_bytes(weights.read_bytes()[:-1] + b"1")
     monkeypatch.setattr(Scorer, "score", counted)
     assert len(rows_of("model")) == 6
-    assert scored == [60, 20, 20], "ProcessBench is not scored again"
+    assert scored == ([60, 20, 20] if is_same else [60, 60, 20, 20]), "ProcessBench is not scored again"
 
 
 def test_every_input_is_read_before_any_work(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

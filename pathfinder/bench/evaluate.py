@@ -18,7 +18,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ground.hashing import digest_path
 from ground.io import DataError, digest_of, remove, write_jsonl
 from ground.text import UsageError
 from pathfinder.baselines.evaluate import open_baseline
@@ -31,6 +30,7 @@ from pathfinder.core.params import CriticSettings, Preset, Score
 from pathfinder.core.steps import Verdicts
 from pathfinder.engines.workers import STATE, Job, chunk_folder
 from pathfinder.judge.critics import Critic, ask
+from pathfinder.models.folders import digests_of
 from pathfinder.prm.evaluate import OFFICIAL, Scores, open_scoring, readings_on, score_chunks, verdicts, workers_of
 from pathfinder.prm.steps import preset_of
 from pathfinder.tree.passes import Mode
@@ -88,7 +88,7 @@ def bench_prm(
     Raises ``DataError`` for a bad row of a benchmark, or a model, policy or server that does not fit.
     """
     scoring = model.settings(url).model_copy(update={"processes": 0})
-    identity = {"model": digest_path(model.model.folder).sha256, "dtype": model.dtype, "system": model.system}
+    identity = {"model": digest_of(digests_of(model.model.folder)), "dtype": model.dtype, "system": model.system}
     kept = f"bench/{digest_of(identity | {'served': bool(url)})[:16]}"
     evaluations = {name: selection.read(name) for name in names if name != "search"}
     task = search.read(selection.data / "search", selection.limit) if "search" in names else None

@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ground.hashing import digest_path
 from ground.io import DataError, digest_of
 from pathfinder.baselines.named import Named
 from pathfinder.baselines.opening import open_prm
@@ -23,6 +22,7 @@ from pathfinder.benchmarks.readers import Loaded, SearchProblem, read_problems, 
 from pathfinder.core.hub import read_hub_model
 from pathfinder.core.params import Params, Score, Search
 from pathfinder.engines.workers import Workers, chunk_folder
+from pathfinder.models.folders import digests_of
 from pathfinder.policy.best_of_n import best_of_n
 from pathfinder.policy.choosing import RULES
 from pathfinder.policy.evaluate import identity_of, open_search, score_all, search_all
@@ -167,4 +167,4 @@ def policy_of(options: SearchOptions) -> _Policy:
         )
     folder = POLICY if options.policy is None else model_folder(options.policy)
     pointer = read_hub_model(folder)
-    return _Policy(folder, digest_path(folder).sha256, pointer.repo if pointer else None)
+    return _Policy(folder, digest_of(digests_of(folder)), pointer.repo if pointer else None)

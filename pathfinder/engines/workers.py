@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from ground.hashing import digest_path
-from ground.io import PathfinderError, TransientError, digest_of, read_json, sha256_file, write_json
+from ground.io import PathfinderError, TransientError, digest_of, read_json, write_json
 from ground.progress import Progress
 from ground.recording import report_as
 from pathfinder.models import cards
-from pathfinder.models.folders import uncollected
+from pathfinder.models.folders import digests_of, uncollected
 
 STATE = Path(".pathfinder")
 _PROJECT = Path(__file__).resolve().parents[2]
@@ -64,10 +64,7 @@ def chunk_folder(name: str, identity: dict[str, Any], models: Sequence[Path]) ->
     code = [_PROJECT / name for name in ("ground", "pathfinder", "infra/locks")]
     content = {
         "identity": identity,
-        "models": [
-            {str(file.relative_to(model)): sha256_file(file) for file in sorted(model.rglob("*")) if file.is_file()}
-            for model in models
-        ],
+        "models": [digests_of(model) for model in models],
         "code": [digest_path(path).sha256 for path in code if path.exists()],
     }
     return STATE / name / digest_of(content)[:32]

@@ -30,7 +30,7 @@ from pathfinder.engines.metering import Meter
 from pathfinder.engines.sampling import Failure, Reply, Sampling, ServerSampling, Turns
 from pathfinder.judge.prompts import FOREIGN_SPECIALS, specials_of
 from pathfinder.models import cards
-from pathfinder.models.folders import uncollected
+from pathfinder.models.folders import digests_of, uncollected
 
 if TYPE_CHECKING:
     from pathfinder.engines.openai_client import ServerClient
@@ -52,7 +52,7 @@ def model_identity(folder: Path) -> dict[str, Any]:
     """
     if (model := read_hub_model(folder)) is not None:
         return {"repo": model.repo, "revision": model.revision}  # no matter which of its files were fetched
-    files = {path.relative_to(folder).as_posix(): sha256_file(path) for path in folder.rglob("*") if path.is_file()}
+    files = digests_of(folder)
     if not files:
         raise DataError(f"{folder}: contains no model; run `dvc repro download` or correct download.sources")
     return {"files": digest_of(files)}

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ground.io import DataError, read_json
+from ground.io import DataError, read_json, sha256_file
 from pathfinder.core.hub import HubModel, cached_folder, read_hub_model
 from pathfinder.core.prompts import LABEL_TOKENS, VARIANTS, Variant
 from pathfinder.core.steps import Known
@@ -145,6 +145,12 @@ def open_model(folder: Path) -> OpenedModel:
     if not isinstance(content, dict):
         raise DataError(f"{files / 'config.json'}: no JSON object; fetch the model's files again")
     return OpenedModel(folder, files, origin, Configuration(folder, content))
+
+
+def digests_of(folder: Path) -> dict[str, str]:
+    """The sha256 of each file of a model folder, also behind links, as in the Hub's cache; sorted by relative path."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256_file(path) for path in files}
 
 
 def description_of(files: Path) -> Any:

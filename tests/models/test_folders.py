@@ -9,8 +9,9 @@ import pytest
 
 from ground import io
 from ground.io import DataError, write_json
+from pathfinder.bench.search import SearchOptions, policy_of
 from pathfinder.models import folders
-from pathfinder.models.folders import MODEL_FILE, open_model, variant_of
+from pathfinder.models.folders import MODEL_FILE, digests_of, open_model, variant_of
 from pathfinder.prm.scoring import Scorer
 from tests.prm.test_scoring import save_prm
 
@@ -66,3 +67,18 @@ def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps([]))
     with pytest.raises(DataError, match=r"config\.json: no JSON object; fetch the model's files again"):
         open_model(tmp_path)
+
+
+def test_a_snapshot_of_links_is_known_by_its_weights(tmp_path: Path) -> None:
+    """The Hub's cache has a link per file; fails if two such models pass for one."""
+    found, policies = [], set[str]()
+    for weights in ("1", "2"):
+        blob, snapshot = tmp_path / f"blob{weights}", tmp_path / weights / "lora"
+        blob.write_text(weights)
+        snapshot.mkdir(parents=True)
+        (snapshot / "model.safetensors").symlink_to(blob)
+        found.append(digests_of(snapshot.parent))
+        policies.add(policy_of(SearchOptions(str(snapshot.parent))).identity)
+    assert found[0].keys() == found[1].keys() == {"lora/model.safetensors"}
+    assert found[0] != found[1]
+    assert len(policies) == 2
