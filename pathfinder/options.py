@@ -73,7 +73,10 @@ Split = Annotated[
 ]
 Columns = Annotated[
     str,
-    typer.Option(help="The names of your fields: problem=FIELD,steps=FIELD (or solution=, solutions=)[,id=FIELD]."),
+    typer.Option(
+        help="The names of your fields: problem=FIELD,steps=FIELD (or solution=, solutions=)[,id=FIELD]. A list in "
+        "a cell of CSV is JSON."
+    ),
 ]
 Problems = Annotated[str, typer.Option(help="The input file of a batch, if FILE holds its answers (custom_id).")]
 Form = Annotated[

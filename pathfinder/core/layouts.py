@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, get_args
 
-from ground.io import DataError
+from ground.io import DataError, strict_json
 from pathfinder.core.prompts import STEP_SEPARATOR, without_captions
 
 Row = Mapping[str, Any]
@@ -191,6 +191,15 @@ def _steps(row: Row, name: str) -> list[str]:
     return value
 
 
+def _listed(value: Any) -> Any:
+    """The list that a text holds as JSON, as a cell of CSV does; anything else as it is."""
+    try:
+        found = strict_json(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+    return found if isinstance(found, list) else value
+
+
 def _several(given: Any, name: str) -> Solutions:
     are_lists = isinstance(given, list) and all(
         isinstance(one, str) or (isinstance(one, list) and all(isinstance(step, str) for step in one)) for one in given
@@ -207,6 +216,7 @@ def _numbers(solutions: Solutions) -> list[str]:
 def _flags(row: Row, steps: Sequence[str]) -> tuple[bool, ...] | None:
     """The labels, unless they say more than true and false, as training reads them."""
     name, labels = _first(row, "labels|correct")
+    labels = _listed(labels)
     if not isinstance(labels, list) or len(labels) != len(steps) or any(one not in (None, -1, 0, 1) for one in labels):
         raise WrongError(f"{name} is {labels!r:.80}, expected true, false, -1, null for each of the {len(steps)} steps")
     return None if None in labels or -1 in labels else tuple(map(bool, labels))
@@ -355,8 +365,9 @@ def _columns(row: Row) -> Taken:
     if name == "solutions":
         solutions = _several(row[name], name)
         return Taken(problem, solutions, _numbers(solutions), answers=row.get("answers"))
-    is_list = name == "steps" and isinstance(row[name], list)
-    return Taken(problem, [_steps(row, name) if is_list else _reply(row[name], name)])
+    steps = _listed(row[name]) if name == "steps" else None
+    is_list = isinstance(steps, list) and (steps is row[name] or all(isinstance(step, str) for step in steps))
+    return Taken(problem, [_steps({name: steps}, name) if is_list else _reply(row[name], name)])
 
 
 MATH_SHEPHERD = Layout("Math-Shepherd", ("input", "label", "task"), _math_shepherd)

@@ -41,8 +41,14 @@ def test_lists_in_cells_are_json(tmp_path: Path) -> None:
         csv.writer(handle).writerows([["problem", "steps"], [PROBLEM, json.dumps(STEPS)]])
     (one,) = read_given(str(tmp_path / "in.csv")).each()
     assert [*one.steps] == STEPS
-    (one,) = read_given(str(tmp_path / "in.csv"), columns="problem=problem,steps=steps").each()
-    assert one.steps == (json.dumps(STEPS),), "a named column holds texts"
+    for name, steps in (("steps", tuple(STEPS)), ("solution", (json.dumps(STEPS),))):
+        (one,) = read_given(str(tmp_path / "in.csv"), columns=f"problem=problem,{name}=steps").each()
+        assert one.steps == steps
+    for text in ("[1, 2]", '["a", 2]', "['a', 'b']", "12", "[", "null"):
+        with (tmp_path / "in.csv").open("w", newline="") as handle:
+            csv.writer(handle).writerows([["q", "cot"], [PROBLEM, text]])
+        (one,) = read_given(str(tmp_path / "in.csv"), columns="problem=q,steps=cot").each()
+        assert one.steps == (text,), "no list of texts is a text"
 
 
 def test_names_in_other_case_are_found_unless_two_differ_by_it_alone(tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_the_lists_of_typed_labels_and_shares_are_read_from_csv(tmp_path: Path) 
         writer.writerows(cells)
     found, expected = read(tmp_path / "rows.csv"), read(write_lines(tmp_path / "rows.jsonl", rows))
     assert [(row.labels, row.values) for row in found.rows] == [(row.labels, row.values) for row in expected.rows]
+    assert [one.steps for one in read_given(str(tmp_path / "rows.csv")).each()] == [tuple(STEPS)] * 2
 
 
 @pytest.mark.parametrize("labels", [[True, None, False], [1, -1, 0], [True, False, True]])
