@@ -113,7 +113,7 @@ def score(
             help='JSON lines or a JSON list of {"problem", "steps"[, "id"]} or of another layout (docs/library.md): '
             "ProcessBench, PRMBench, TRL, chat messages, question and solution, logs of lm-eval, inspect_ai and "
             "batches; also CSV, Parquet, hub:OWNER/NAME:SPLIT, or a text (.txt, .md, .tex) with blank lines between "
-            "the problem and its steps; - reads standard input."
+            "the problem and its steps; - reads standard input, but no CSV."
         ),
     ],
     model: options.Model = "models/full",
@@ -174,7 +174,7 @@ def rerank(
         typer.Argument(
             help='JSON lines of {"problem", "solutions": […][, "answers", "id"]}; a solution is a list of steps, or a '
             "text with blank lines between them. Also every layout that `score` reads: rows with one solution are "
-            "candidates if their problem is the same. - reads standard input."
+            "candidates if their problem is the same. - reads standard input, but no CSV."
         ),
     ],
     model: options.Model = "models/full",

@@ -204,7 +204,8 @@ def read_given(
     if names and isinstance(rows, str):
         raise DataError(f"{name}: a text has no fields; leave --columns out")
     if isinstance(rows, str):
-        return Given(name, "text", [_text_row(name, rows, split)])
+        note = "" if Path(name).suffix else f"{name}: read as a text; give CSV as a .csv file"
+        return Given(name, "text", [_text_row(name, rows, split)], note)
     questions = _questions(problems) if problems else {}
     known = (COLUMNS,) if names else sorted(LAYOUTS, key=lambda each: each.name != CANDIDATES or not has_candidates)
     is_solution = "answer" in [path for to, path in names.items() if to in ("steps", "solution", "solutions")]

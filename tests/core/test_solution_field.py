@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import polars as pl
@@ -22,6 +23,16 @@ def test_a_right_answer_is_not_read_as_the_solution_of_a_failed_generation(tmp_p
         path.write_text("".join(f"{json.dumps(row)}\n" for row in others))
         with pytest.raises(DataError, match=r"row 2: the solution would be \w+, but it is \w+ in the first row"):
             read_given(str(path))
+
+
+def test_a_text_without_a_suffix_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = b'problem,solution\nQ,"a\n\nb"\n'
+    (tmp_path / "rows").write_bytes(content)
+    (tmp_path / "rows.txt").write_bytes(content)
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(content)))
+    for source, name in (("-", "standard input"), (str(tmp_path / "rows"), str(tmp_path / "rows"))):
+        assert read_given(source).note == f"{name}: read as a text; give CSV as a .csv file"
+    assert read_given(str(tmp_path / "rows.txt")).note == ""
 
 
 @pytest.mark.parametrize("steps", [[], [" "], ["", "\n"]])
