@@ -141,7 +141,10 @@ def grade_prmbench(file: Path, data: Path, preset: GradingPreset) -> dict[str, A
         raise DataError(
             f"{_shown(file)}: no row's idx is one of {data}; expected <class>_<id>, as the evaluator writes it"
         )
-    result = prmbench.evaluate(loaded.items, found, preset)
+    try:
+        result = prmbench.evaluate(loaded.items, found, preset)
+    except DataError as error:
+        raise DataError(f"{_shown(file)}: {error}") from error
     result["details"]["defects"]["repeated"] = repeated
     result["details"]["data"] = {"dropped": loaded.dropped, "defects": loaded.defects}
     return result
@@ -194,7 +197,11 @@ def grade_search(file: Path, data: Path, preset: GradingPreset) -> dict[str, Any
     rows = predicted_answers(file, data)
     left_out = {name for name, _ in rows} - {*get_args(SearchSet)}
     rows = {key: mine for key, mine in rows.items() if key[0] not in left_out}
-    problems = read_search(data, sorted({name for name, _ in rows})).items
+    named = {name for name, _ in rows}
+    if absent := sorted(named - {*search_sets(data)}):
+        remedy = f"add {absent[0]}.jsonl there, or remove the rows"
+        raise DataError(f"{_shown(file)}: rows of {', '.join(absent)}, which is not in {data}; {remedy}")
+    problems = read_search(data, sorted(named)).items
     keys = {(problem.set, problem.problem): problem.key for problem in problems}
     pairs: list[tuple[str, Any, str | None]] = []  # set, key, answer
     if preset == "official":

@@ -158,6 +158,18 @@ def test_the_files_defects_are_counted(prmbench: Path, tmp_path: Path) -> None:
     assert set(found) == {"classes", "categories", "overall", "details"}
 
 
+def test_what_a_file_lacks_or_the_data_is_said_with_its_name(prmbench: Path, tmp_path: Path) -> None:
+    row = {"idx": "circular_n_0", "scores": {"step_level_validity_labels": [True]}}
+    file = lines(tmp_path / "p.jsonl", [row])
+    with pytest.raises(DataError, match=r"p\.jsonl: \d+ of \d+ items have no prediction; add their rows$"):
+        grade("prmbench", file, prmbench, "official")
+    (tmp_path / "data").mkdir()
+    lines(tmp_path / "data/math.jsonl", [{"problem": "p", "answer": "1"}])
+    lines(file, [{"question": "p", "pred_answer": "1", "set": "aime24"}])
+    with pytest.raises(DataError, match=r"p\.jsonl: rows of aime24, which is not in .*data; add aime24\.jsonl"):
+        grade("search", file, tmp_path / "data")
+
+
 PREDICTED = st.one_of(st.none(), st.integers(-3, 9), st.integers(-1, 4).map(float))
 
 
