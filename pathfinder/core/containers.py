@@ -84,7 +84,7 @@ def _of_csv(name: str, handle: IO[bytes], separator: str, lists: Collection[str]
             if len(cells) != len(columns):
                 raise DataError(f"{at}: {len(cells)} cells, expected {len(columns)} as in the header; correct the row")
             pairs = ((key, cell) for key, cell in zip(columns, cells, strict=True) if cell or key not in read)
-            yield at, {key: _json_cell(at, key, cell) if key in read else cell for key, cell in pairs}
+            yield at, {key: _json_cell(at, key, cell, lists is None) if key in read else cell for key, cell in pairs}
     except (csv.Error, UnicodeDecodeError) as error:
         is_csv = isinstance(error, csv.Error)
         line = reader.line_num if is_csv else _undecodable(handle)
@@ -100,14 +100,12 @@ def _undecodable(handle: IO[bytes]) -> int:
     )
 
 
-def _json_cell(at: str, key: str, cell: str) -> Any:
+def _json_cell(at: str, key: str, cell: str, may_name: bool) -> Any:
     try:
         return strict_json(cell)
     except ValueError as error:
-        raise DataError(
-            f"{at}: {key} is {cell!r:.80}, expected a JSON list; write lists as JSON, rename the column, or name "
-            "yours by --columns problem=…,solution=…"
-        ) from error
+        others = ", rename the column, or name yours by --columns problem=…,solution=…" if may_name else ""
+        raise DataError(f"{at}: {key} is {cell!r:.80}, expected a JSON list; write lists as JSON{others}") from error
 
 
 def _of_parquet(name: str, handle: IO[bytes]) -> Rows:

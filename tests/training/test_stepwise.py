@@ -76,6 +76,9 @@ def test_the_lists_of_typed_labels_and_shares_are_read_from_csv(tmp_path: Path) 
     found, expected = read(tmp_path / "rows.csv"), read(write_lines(tmp_path / "rows.jsonl", rows))
     assert [(row.labels, row.values) for row in found.rows] == [(row.labels, row.values) for row in expected.rows]
     assert [one.steps for one in read_given(str(tmp_path / "rows.csv")).each()] == [tuple(STEPS)] * 2
+    (tmp_path / "rows.csv").write_text("prompt,completions,labels\nP?,a,[1]\n")
+    with pytest.raises(DataError, match=r"row 1: completions is 'a', expected a JSON list; write lists as JSON$"):
+        read(tmp_path / "rows.csv")
 
 
 @pytest.mark.parametrize("labels", [[True, None, False], [1, -1, 0], [True, False, True]])
