@@ -107,6 +107,7 @@ def test_every_preset(rows: str, preset: str) -> None:
     [
         (["--preset", "official-processbench"], 1, "step 0: the most likely token at math is neither <+> nor <->"),
         (["--system", "skywork", "--mode", "pass1"], 2, "mode pass1 asks for labels, which skywork does not have"),
+        (["--system", "skywork", "--preset", "official-search"], 2, "--preset: skywork is asked as its authors do"),
     ],
 )
 def test_errors_are_one_line(rows: str, options: list[str], status: int, error: str) -> None:

@@ -107,9 +107,11 @@ def open_named(
 ) -> Iterator[PRM]:
     """The scorer of the PRM that ``named`` finds, on a GPU of its own, or behind the server at ``url``.
 
-    Raises ``DataError`` as ``open_prm`` and ``named`` do.
+    Raises ``DataError`` as ``open_prm`` and ``named`` do, and ``UsageError`` for a published PRM with another prompt.
     """
     found = named(name, revision, dtype, system)
+    if found.system and preset != "default":
+        raise UsageError(f"--preset: {found.system} is asked as its authors do; leave the option out")
     settings, method = found.settings(url), method_of(found.system, mode)
     with confined(0 if url else 1), open_with(found.model, settings, method, mode, preset) as scorer:
         found.warn()
