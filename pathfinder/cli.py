@@ -122,8 +122,8 @@ def score(
     mode: Annotated[
         Literal["both", "pass1", "positive", "all"],
         typer.Option(
-            help="both: the labels, then the reward given them. pass1: only the labels; the reward is null. positive: "
-            "the reward given <+> at every label. all: the reward averaged over all labels."
+            help="both: the labels, then the reward given them. pass1: only the labels; the reward is null if it has a "
+            "second pass. positive: the reward given <+> at every label. all: the reward averaged over all labels."
         ),
     ] = "both",
     dtype: options.Precision = "auto",
