@@ -10,15 +10,17 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
 from fastapi import FastAPI, HTTPException
 from fastapi.responses import JSONResponse
-from pydantic import AliasChoices, BaseModel, Field, ValidationError
+from pydantic import AfterValidator, AliasChoices, BaseModel, Field, ValidationError
 
 from pathfinder.core.layouts import split_steps, text_of
 from pathfinder.core.steps import Solution
+from pathfinder.models.tokens import neutralise
 from pathfinder.prm.batching import tokens_of
 from pathfinder.prm.results import ScoredSolution, UnscoredSolution
 
@@ -30,6 +32,10 @@ RERANK = ("/rerank", "/v1/rerank", "/v2/rerank")
 PATHS = ("/classify", "/pooling", "/score", *RERANK)
 
 
+Text = Annotated[str, AfterValidator(partial(neutralise, specials=()))]
+"""A text that an answer can repeat: lone surrogates become U+FFFD, as in the prompt."""
+
+
 class InvalidError(HTTPException):
     """A request whose solutions cannot be scored."""
 
@@ -37,8 +43,8 @@ class InvalidError(HTTPException):
 class SolutionIn(BaseModel):
     """A problem and the steps of one solution."""
 
-    problem: str
-    steps: Annotated[list[str], Field(max_length=MOST_STEPS)]
+    problem: Text
+    steps: Annotated[list[Text], Field(max_length=MOST_STEPS)]
 
 
 Score = Callable[[Sequence[SolutionIn]], Awaitable[Sequence[ScoredSolution | UnscoredSolution]]]
@@ -85,7 +91,7 @@ class RerankRequest(_Settings):
     """A problem and solutions to sort by their reward; ``top_n`` 0 returns all."""
 
     query: str
-    documents: Annotated[list[str], Field(min_length=1, max_length=MOST_STEPS)]
+    documents: Annotated[list[Text], Field(min_length=1, max_length=MOST_STEPS)]
     top_n: int = 0
 
 

@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 from ground.io import DataError
-from pathfinder.core.steps import Solution, StepScore
+from pathfinder.core.steps import Known, Solution, StepScore
 from pathfinder.demo import MODEL
 from pathfinder.models.folders import open_model
 from pathfinder.prm.batching import Batcher, FullError, tokens_of
@@ -212,6 +212,24 @@ def test_a_solution_without_text_spoils_no_other(server: tuple[str, Server]) -> 
     *without, scored = httpx.post(f"{server[0]}v1/score", json={"solutions": given}).json()["solutions"]
     assert without == [{"scored": False, "reason": "empty"}] * 2
     assert scored["scored"] is True
+
+
+def test_half_an_emoji_spoils_no_answer_that_repeats_it() -> None:
+    """JSON can hold a lone surrogate, an answer in UTF-8 cannot; a model with few words names the unknown signs."""
+    steps = ["a", "a \ud83d"]
+
+    async def asked() -> list[httpx.Response]:
+        made = make_app(batcher, "tiny", known=Known(frozenset({"a"}), 1))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(made), base_url="http://127.0.0.1") as client:
+            solutions = [{"problem": "a", "steps": [step]} for step in steps]
+            bodies = {"v1/score": {"solutions": solutions}, "rerank": {"query": "a", "documents": steps}}
+            kind = {"Content-Type": "application/json"}
+            return [await client.post(route, content=json.dumps(body), headers=kind) for route, body in bodies.items()]
+
+    with Batcher(lambda solutions: [[StepScore({}, 0.5)] for _ in solutions]) as batcher:
+        scored, sorted_ = (answer.json() for answer in asyncio.run(asked()))
+    assert [one["unlike"] for one in scored["solutions"]] == [[], ["unknown words or signs: \ufffd"]]
+    assert [one["document"]["text"] for one in sorted_["results"]] == ["a", "a \ufffd"]
 
 
 def test_a_full_queue_is_said_and_one_failure_spoils_no_other() -> None:
