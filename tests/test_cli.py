@@ -247,7 +247,7 @@ def test_the_command_may_be_started_as_a_module(module: str) -> None:
 
 def test_help_explains_the_modes() -> None:
     text = " ".join(re.sub(r"[│╭╮╰╯─]", " ", cli.invoke(app, ["score", "--help"]).stdout).split())
-    assert "pass1: only the labels; the reward is null." in text
+    assert "pass1: only the labels; the reward is null if it has a second pass." in text
 
 
 def test_grade_prints_the_row_of_a_benchmark(world: Path, tmp_path: Path) -> None:
