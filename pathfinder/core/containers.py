@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import os
 import re
@@ -64,26 +65,29 @@ def _entry(name: str, file: zipfile.ZipFile, handle: IO[bytes], entry: str) -> A
 
 
 def _of_csv(name: str, handle: IO[bytes], separator: str, lists: Collection[str] | None) -> Rows:
-    """The rows, without empty cells of the columns that hold JSON.
+    """The rows, without empty cells of the columns that hold JSON or the id.
 
     Spreadsheets use semicolons as separators in locales with a decimal comma.
     """
     csv.field_size_limit(LONGEST_LINE)
-    header = handle.readline(1 << 16)
+    start = handle.read(1 << 16).removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n")
+    header = re.sub(rb'"[^"]*"', b"", start).partition(b"\n")[0]
     handle.seek(0)
     separator = next((one for one in (separator, ";", "\t") if one.encode() in header), separator)
     reader = csv.reader(TextIOWrapper(handle, "utf-8-sig", newline=""), delimiter=separator, strict=True)
+    rows = filter(None, reader)
     try:
-        columns = next(reader, [])
+        columns = next(rows, [])
         others = (key for key in columns if key.lower() in LISTS and key.lower() not in columns)
         read = {*LISTS, *others} if lists is None else lists
+        empty = {*read, *(key for key in columns if key.lower() == "id")}
         if len({*columns}) < len(columns):
             raise DataError(f"{name}: two columns have the same name; expected a header with different names")
-        for number, cells in enumerate(filter(None, reader), start=1):
+        for number, cells in enumerate(rows, start=1):
             at = f"{name}: row {number}"
             if len(cells) != len(columns):
                 raise DataError(f"{at}: {len(cells)} cells, expected {len(columns)} as in the header; correct the row")
-            pairs = ((key, cell) for key, cell in zip(columns, cells, strict=True) if cell or key not in read)
+            pairs = ((key, cell) for key, cell in zip(columns, cells, strict=True) if cell or key not in empty)
             yield at, {key: _json_cell(at, key, cell, lists is None) if key in read else cell for key, cell in pairs}
     except (csv.Error, UnicodeDecodeError) as error:
         is_csv = isinstance(error, csv.Error)

@@ -133,6 +133,18 @@ def test_a_table_of_windows_is_read(tmp_path: Path, separator: bytes) -> None:
     assert [(one.id, one.problem, one.steps) for one in found] == [("1", "P", ("a", "b")), ("2", "Q", ("c",))]
 
 
+def test_blank_lines_quoted_separators_and_empty_ids_are_read(tmp_path: Path) -> None:
+    for start in ("", "\n", "\ufeff\r\n\r\n", "\ufeff"):
+        table = f'{start}question;answer;id;"more, or less"\n\nP;a;;x\nQ;b;"";y\nR;c;z;\n'
+        (tmp_path / "in.csv").write_text(table, "utf-8")
+        found = list(read_given(str(tmp_path / "in.csv")).each())
+        assert [(one.id, one.problem, one.steps) for one in found] == [
+            ("1", "P", ("a",)),
+            ("2", "Q", ("b",)),
+            ("z", "R", ("c",)),
+        ]
+
+
 def test_a_log_on_one_line_is_read_and_another_version_refused(tmp_path: Path) -> None:
     log = json.loads((HERE / "inspect_ai.json").read_text())
     expected = list(read_given(str(HERE / "inspect_ai.eval")).each())
