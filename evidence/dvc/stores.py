@@ -74,7 +74,7 @@ class Store:
 def stores(root: Path) -> list[Store]:
     """DVC's cache and every remote of DVC's configuration: the machine's, the user's and the project's.
 
-    Raises ``DataError`` if a file of DVC's configuration cannot be parsed.
+    Raises ``DataError`` if a file of DVC's configuration cannot be parsed, or if the name of a remote is a path.
     """
     config = configparser.ConfigParser(interpolation=None)
     home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
@@ -95,11 +95,21 @@ def stores(root: Path) -> list[Store]:
         if "remote" in section and url:
             name = section.split('"')[1] if section.count('"') == 2 else section
             is_far = "://" in url  # on another machine
+            if is_far and ("/" in name or not name.strip(".")):
+                raise DataError(f".dvc/config: {name!r:.80} cannot name a folder of copies; rename this remote")
             folder = None if is_far else (base / os.path.expanduser(url)).resolve()
             is_default = name == config.get("core", "remote", fallback=None)
             endpoint = config.get(section, "endpointurl", fallback="")
             found.append(Store(name, sources.from_dvc(url, endpoint), folder, is_default, endpoint))
     return found
+
+
+def unlinked(root: Path, place: Path) -> Path:
+    """A place in the folder of all evidence; raises ``DataError`` if a link there leads elsewhere."""
+    path = root / place
+    if os.path.realpath(path) != os.path.join(os.path.realpath(root / STATE), place.relative_to(STATE)):
+        raise DataError(f"{path}: a symbolic link leads out of {STATE}; remove the link")
+    return path
 
 
 def remote_of(root: Path, name: str | None = None) -> Store:

@@ -17,8 +17,6 @@ PREDICATE = "https://slsa.dev/provenance/v1"
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 BUILD_TYPE = f"urn:{VENDOR}:stage:v1"
 BUILDER = f"urn:{VENDOR}:recorder:v2"
-
-
 RECEIPT_TYPE = f"application/vnd.{VENDOR}.ledger-entry+json"
 HEAD = "ledger"
 """The name by which a statement names the last line of the ledger before the record's own."""

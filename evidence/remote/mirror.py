@@ -51,9 +51,9 @@ def fetch(root: Path) -> list[str]:
 def refresh(root: Path, remote: stores.Store, store: Store) -> Mirrored:
     """Copy the new files of a remote, and compare the earlier copies with the remote's listing.
 
-    Raises ``DataError`` if a key leaves the folder of the copies.
+    Raises ``DataError`` if a key or a link leaves the folder of the copies.
     """
-    folder = remote.here(root)
+    folder = stores.unlinked(root, stores.EVIDENCE / remote.name)
     found = [*store.listed(f"{FOLDER}/"), *store.listed(RUNS)]
     listed = {item.key: item for item in found if item.key.startswith((*_KINDS, RUNS))}
     for key in listed:

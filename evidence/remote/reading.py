@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from evidence.audit.findings import Finding, listed
 from evidence.dvc.history import MAIN_LOCK, Locked
-from evidence.dvc.stores import object_key, parse_listing
+from evidence.dvc.stores import object_key, parse_listing, unlinked
 from evidence.record.reading import Record
 from evidence.remote.published import Entry
 from evidence.settings import STATE
@@ -142,7 +142,7 @@ class FarObjects:
 
     def _read(self, suspects: list[tuple[Expected, Listed]]) -> Iterator[Finding]:
         """Read objects and compare their bytes; ``VERIFIED`` has the good ones until all have been read."""
-        verified = self.root / VERIFIED / f"{self.name}.jsonl"  # a line that was cut names no object
+        verified = unlinked(self.root, VERIFIED / f"{self.name}.jsonl")  # a line that was cut names no object
         known = set(verified.read_text(encoding="utf-8").splitlines()) if self.full and verified.exists() else set()
         left = [pair for pair in suspects if _line(pair[1]) not in known]
         work = iter(left)

@@ -17,8 +17,6 @@ from ground.io import DataError, parse_json
 from ground.text import first_problem
 
 FILE = Path("evidence.toml")
-
-
 Md5 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}(\.dir)?$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]

@@ -26,8 +26,6 @@ Root = Annotated[
         "--root", metavar="DIR", help="The project's folder (default: this one), read with this program's code."
     ),
 ]
-
-
 _RUNS_CODE = "replay"
 """The verb that runs code of the folder."""
 
@@ -48,7 +46,10 @@ def _rooted(verb: Callable[..., Any]) -> Callable[..., Any]:
         try:
             folder = closed(root)
             with chdir(folder):
-                import evidence.settings  # noqa: F401 - the folder's
+                from evidence.settings import STATE  # the folder's
+
+                if not Path(os.path.realpath(STATE)).is_relative_to(folder):
+                    raise DataError(f"{STATE}: a symbolic link leads out of the folder of --root; remove the link")
         except DataError as error:
             print(f"error: {printable(str(error))}", file=sys.stderr)
             raise typer.Exit(2) from error

@@ -29,8 +29,6 @@ from ground.io import DataError
 
 _PREFIX = re.compile(r"[0-9a-f]{6,64}(\.dir)?")
 _FACT = re.compile(r"([A-Za-z0-9_.-]+)=(.*)", re.DOTALL)
-
-
 Place = dict[str, str | None]
 Row = tuple[Place, tuple[str, ...]]
 """A place, and the digests that it names."""

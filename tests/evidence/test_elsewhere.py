@@ -99,6 +99,37 @@ def test_a_program_of_the_folder_itself_is_refused(hostile: Path) -> None:
     assert "this program loaded planted" in done.stderr
 
 
+VICTIM = {"kept/runs/exp1/events": "years of work", "kept/far.jsonl": "mine"}
+LEADING = {
+    "a name that is a path": ("{victim}/kept", ""),
+    "a name that leaves the copy": ("../../../../home/kept", ""),
+    "a name of dots": ("..", ""),
+    "a linked folder of copies": ("far", ".pathfinder/evidence/far"),
+    "a linked folder of what was verified": ("far", ".pathfinder/verified"),
+    "a linked folder of all evidence": ("far", ".pathfinder"),
+}
+"""The name of a remote, and a folder of the copy that is a link to the auditor's own files."""
+
+
+@pytest.mark.parametrize("name, link", LEADING.values(), ids=[*LEADING])
+def test_nothing_outside_of_the_folder_is_deleted_or_written(hostile: Path, name: str, link: str) -> None:
+    victim, far = hostile.parent / "home", hostile.parent / "far"
+    for folder, files in (victim, VICTIM), (far, {"pathfinder/log/00000001.json": "{}", "runs/aa/b/c": "{}"}):
+        for file, text in files.items():
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(text)
+    with (hostile / ".dvc/config").open("a") as config:
+        config.write(f"['remote \"{name.format(victim=victim)}\"']\n    url = file://{far}\n")
+    if link:
+        shutil.rmtree(hostile / link, ignore_errors=True)
+        (hostile / link).parent.mkdir(exist_ok=True)
+        (hostile / link).symlink_to(victim / "kept")
+    done = checked(["-m", "evidence", "check", "--full", "--root", "project"], hostile.parent, PYTHONPATH=str(ROOT))
+    found = {path.relative_to(victim).as_posix(): path.read_text() for path in victim.rglob("*") if path.is_file()}
+    assert found == VICTIM, done.stdout
+    assert (done.returncode, "rename this remote" in done.stderr or "remove the link" in done.stderr) == (2, True)
+
+
 def test_the_verb_that_runs_recorded_code_takes_no_folder(hostile: Path) -> None:
     done = checked(["-m", "evidence", "replay", "fit", "--root", "project"], hostile.parent, PYTHONPATH=str(ROOT))
     assert (done.returncode, "No such option: --root" in done.stderr) == (2, True)
