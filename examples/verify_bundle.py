@@ -121,7 +121,7 @@ def ways(index, records, files, folders):
     for target, origins in index["figures"].items():
         path, _, pointer = target.partition("#")
         value = json.loads(files[f"files/{path}"]) if pointer else known[path][0]
-        for part in pointer.split("/")[1:]:
+        for part in (each.replace("~1", "/").replace("~0", "~") for each in pointer.split("/")[1:]):
             value = value[int(part) if isinstance(value, list) else part]
         stages = list(dict.fromkeys(made[name] for name in origins or [path] if name in made))
         for each in stages:

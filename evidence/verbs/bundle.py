@@ -27,7 +27,7 @@ from evidence.record.model_signature import MODEL_SIGNATURE
 from evidence.record.reading import record_folders
 from evidence.record.signing import key_id, own_public_keys, sign
 from evidence.settings import SETTINGS, VENDOR
-from evidence.verbs.targets import Files, target_of
+from evidence.verbs.targets import Files, Target, target_of
 from ground.io import DataError, sha256_of
 
 BUNDLE_TYPE = f"application/vnd.{VENDOR}.bundle+json"
@@ -44,9 +44,9 @@ def bundle(root: Path, targets: Iterable[str] = ()) -> tuple[bytes, dict[str, An
     no stage reads. Raises ``DataError`` if no stage has a record, a file is not as its record says, or without a key.
     """
     lineage, files = read_lineage(root), Files(root)
-    figures = {text: _origins(files, text) for text in targets or _default(lineage)}
+    figures = {(target := target_of(text, root)): _origins(files, target) for text in targets or _default(lineage)}
     content = dict(_evidence(root, lineage))
-    paths = [path for text, origins in figures.items() for path in (target_of(text, root).name, *origins)]
+    paths = [path for target, origins in figures.items() for path in (target.name, *origins)]
     content |= {f"files/{path}": _recorded(lineage, files, path) for path in dict.fromkeys(paths)}
     stages: dict[str, str | None] = {run.name: run.record.digest for run in lineage.runs}
     stages |= {stage.name: None for stage in lineage.unrecorded if stage.cmd and stage.file == MAIN_LOCK}
@@ -57,7 +57,7 @@ def bundle(root: Path, targets: Iterable[str] = ()) -> tuple[bytes, dict[str, An
         "commit": commit.strip() if commit else None,
         "time": lineage.end,
         "stages": stages,
-        "figures": figures,
+        "figures": {str(target): origins for target, origins in figures.items()},
         "files": {name: sha256_of(each) for name, each in content.items()},
     }
     content["index.dsse"] = json.dumps(sign(json.dumps(index).encode(), BUNDLE_TYPE)).encode()
@@ -72,11 +72,10 @@ def _default(lineage: Lineage) -> list[str]:
     return [SETTINGS.tables] if lineage.makers(SETTINGS.tables) and SETTINGS.tables else small
 
 
-def _origins(files: Files, text: str) -> list[str]:
+def _origins(files: Files, target: Target) -> list[str]:
     """The files that a figure was made of, according to the file that has it; empty for an out."""
-    target = target_of(text, files.root)
     if target.revision is not None:
-        raise DataError(f"{text}: a bundle has the current outs; check out {target.revision} and restore its outs")
+        raise DataError(f"{target}: a bundle has the current outs; check out {target.revision} and restore its outs")
     if target.pointer is None:
         return []
     content = files.value(target.name)
