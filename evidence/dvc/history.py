@@ -151,12 +151,12 @@ def read_stages(path: Path, name: str) -> dict[str, Locked]:
 
 
 def stages_in(text: str, name: str) -> dict[str, Locked]:
-    """The stages in the text of a dvc.lock, which messages call ``name``; raises ``DataError`` if it is not valid."""
+    """The stages in the text of a dvc.lock or a ``.dvc`` file ``name``; raises ``DataError`` if it is not valid."""
     try:
         content = parse_yaml(text)
     except (yaml.YAMLError, ValueError) as error:
         raise DataError(f"{name}: not valid YAML ({printable(' '.join(str(error).split()))}); restore it") from error
-    return _stages(content, name)
+    return {name: _pointed(content, name)} if name.endswith(".dvc") else _stages(content, name)
 
 
 def _stages(content: Any, name: str) -> dict[str, Locked]:
@@ -187,11 +187,14 @@ def _remember(content: bytes, run: Locked) -> None:
 
 def read_pointer(root: Path, path: Path) -> Locked:
     """A ``.dvc`` file as a stage without a command; raises ``DataError`` if its form is wrong."""
-    name = path.relative_to(root).as_posix()
-    pointer = validated(Pointer, read_yaml(path), name)
+    return _pointed(read_yaml(path), path.relative_to(root).as_posix())
+
+
+def _pointed(content: Any, name: str) -> Locked:
+    pointer = validated(Pointer, content, name)
     if name == SHIPPED_POINTER and pointer.deps is not None:
         raise DataError(f"{name}: deps: Extra inputs are not permitted; restore the file with git")
-    base = path.relative_to(root).parent / (pointer.wdir or "")
+    base = Path(name).parent / (pointer.wdir or "")
     claims = [claim.model_copy(update={"path": os.path.normpath(base / claim.path)}) for claim in pointer.outs]
     stage = locked_stage(name, LockEntry(cmd="", outs=claims), name)
     return replace(stage, flags=(*stage.flags, "`frozen: true`")) if pointer.frozen else stage

@@ -9,7 +9,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,8 @@ def find(text: str, root: Path) -> dict[str, Any]:
     stages = history.read_lock(root)
     rows = [row for record in _records(root, wanted) for row in _of_record(record)]
     wanted |= {digest for _, digests in _matching(rows, wanted) for digest in digests if len(digests) > 1}  # of a file
-    rows += [*_of_stages(stages.values(), "now"), *_of_commits(root, wanted), *_of_stores(root, stages, wanted)]
+    now = {stage.file for stage in stages.values()}
+    rows += [*_of_stages(stages.values(), "now"), *_of_commits(root, now, wanted), *_of_stores(root, stages, wanted)]
     places = [place for place, _ in _matching(rows, wanted)]
     return {"digests": sorted(wanted), "places": [*places, *tracked]}
 
@@ -81,12 +81,13 @@ def _with_fact(key: str, value: str, root: Path) -> Iterator[dict[str, Any]]:
     """
     if key == "package":
         name, _, version = value.partition("==")
-        key, value = f"packages.{name}", version or "*"
+        key, value = f"packages.{re.sub(r'[-_.]+', '-', name).lower()}", version or "*"
+    pattern = ".*".join(map(re.escape, (f"{value}*" if key == "key" else value).split("*")))
     keys, known = trusted_keys(root), set()
     for record in (record for record in _records(root) if record.is_intact):
         for name, text in (*_facts(record.content), *_signatures(record, keys)):
             known.add(name)
-            if f".{name}".endswith(f".{key}") and fnmatchcase(text, f"{value}*" if key == "key" else value):
+            if f".{name}".endswith(f".{key}") and re.fullmatch(pattern, text, re.DOTALL):
                 place = _place("record", record.digest[:16], record.path.parent.name, name, text)
                 yield {**place, "started": record.content["times"]["start"]}
     if not any(f".{name}".endswith(f".{key}") for name in known) and not key.startswith("packages."):
@@ -133,16 +134,32 @@ def _of_stages(stages: Iterable[Locked], where: str) -> Iterator[Row]:
             yield from ((_place("lock", where, stage.name, role, path), (md5,)) for path, md5 in files.items())
 
 
-def _of_commits(root: Path, wanted: set[str]) -> Iterator[Row]:
-    """The outs and inputs in the locks of every commit that differ from the current one; equal locks are read once."""
-    log = git("log", "--format=%H", "--", history.MAIN_LOCK, root=root) or ""
-    seen: set[bytes] = {(root / history.MAIN_LOCK).read_bytes()}
-    for commit in log.split():
-        content = read_at(root, commit, [history.MAIN_LOCK]).get(history.MAIN_LOCK, b"")
-        if content not in seen and any(one.removesuffix(".dir").encode() in content for one in wanted):
-            seen.add(content)
-            lock = history.stages_in(content.decode(), f"{commit[:12]}:{history.MAIN_LOCK}")
-            yield from _of_stages(lock.values(), commit[:12])
+def _of_commits(root: Path, now: Iterable[str], wanted: set[str]) -> Iterator[Row]:
+    """The outs and inputs in the locks and ``.dvc`` files of every commit that differ from the current files, ``now``.
+
+    Equal files are read once; a file that is not valid is left out.
+    """
+    words = (
+        "log",
+        "--all",
+        "--root",
+        "--full-history",
+        "-c",
+        "--name-only",
+        "--relative",
+        "-z",
+        "--format=%x01%H",
+        "--",
+    )
+    log = git("--no-literal-pathspecs", *words, *map(str, history.LOCK_FILES), "*.dvc", root=root) or ""
+    seen = {(name, (root / name).read_bytes()) for name in now}
+    for commit, *names in (part.split("\0") for part in log.split("\1")[1:]):
+        for name, content in read_at(root, commit, filter(None, (name.strip("\n") for name in names))).items():
+            if (name, content) not in seen and any(one.removesuffix(".dir").encode() in content for one in wanted):
+                seen.add((name, content))
+                with suppress(DataError):
+                    stages = history.stages_in(content.decode(errors="replace"), name)
+                    yield from _of_stages(stages.values(), commit[:12])
 
 
 def _of_stores(root: Path, stages: Mapping[str, Locked], wanted: set[str]) -> Iterator[Row]:

@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from evidence.__main__ import app
+from evidence.dvc.history import read_lock
 from evidence.dvc.stores import EVIDENCE
 from evidence.record.ledger import SIGNED
 from evidence.record.reading import PUBLISHED, known_records, read_records
@@ -24,6 +25,7 @@ from evidence.verbs.finding import find
 from evidence.verbs.views import rows_of, view
 from evidence.verbs.ways import way_back, way_forward
 from ground.io import DataError, sha256_file, write_json
+from tests.evidence import small as small_project
 from tests.evidence.verbs.conftest import git
 
 cli = CliRunner()
@@ -131,6 +133,37 @@ def test_bytes_are_found_in_records_locks_of_every_commit_and_stores(twice: Path
     first = git(twice, "rev-parse", "--short=12", "HEAD~2").strip()
     assert {place["where"] for place in places if place["kind"] == "lock"} == {first}
     assert {place["stage"] for place in places if place["kind"] == "record"} == {"train@full"}
+
+
+def test_bytes_are_found_in_the_files_of_dvc_of_every_commit(small: Path) -> None:
+    def commit(file: str, old: str, new: str) -> str:
+        (small / file).write_text((small / file).read_text().replace(old, new))
+        git(small, "add", ".")
+        git(small, "commit", "-qm", file)
+        return git(small, "rev-parse", "--short=12", "HEAD").strip()
+
+    git(small, "init", "-qb", "main")
+    md5, merged = read_lock(small)["data.dvc"].outs["data"], read_lock(small)["world"].outs[small_project.PRETRAINED]
+    first = commit("params.yaml", "0.5", "0.5")
+    git(small, "checkout", "-qb", "side")
+    side = commit("infra/pretraining/dvc.lock", merged, "b" * 32)
+    git(small, "checkout", "-q", "main")
+    commit("data.dvc", md5, "c" * 32)
+    git(small, "merge", "-qs", "ours", "side", "-m", "merge")
+    git(small, "branch", "-D", "side")
+    commit("dvc.lock", "schema", "<<<<<<< HEAD\nschema")
+    commit("dvc.lock", "<<<<<<< HEAD\n", "")
+    for digest, commits in ((md5, {first, "now"}), ("b" * 32, {side})):
+        assert {place["where"] for place in find(digest, small)["places"] if place["kind"] == "lock"} == commits
+
+
+def test_only_a_star_stands_for_any_text_in_a_fact(small: Path) -> None:
+    environment = {"packages": {"ruamel-yaml": "0.19"}}
+    small_project.add_record(small, "train", params={"sizes": [1, 2], "note": "a?\nb"}, environment=environment)
+    for fact in ("sizes=[1, 2]", "sizes=[*", "note=a?*", "note=*b", "package=Ruamel.YAML", "package=ruamel_yaml==0.19"):
+        assert len(find(fact, small)["places"]) == 1, fact
+    for fact in ("sizes=[12]", "sizes=?1, 2]", "note=a", "package=ruamel.yaml==0.1?", "package=ruamel"):
+        assert find(fact, small)["places"] == [], fact
 
 
 def test_a_sha256_and_an_md5_find_the_same_places(twice: Path) -> None:
