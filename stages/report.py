@@ -14,8 +14,9 @@ Parts whose metrics do not exist yet are reported as missing. The page has no ti
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from evidence.record.stage import stage
 from ground.io import atomic_folder, read_json, write_json, write_text
@@ -34,6 +35,9 @@ from pathfinder.reporting.results import load_results
 from world.oracle import Truth
 
 REPORTS, SUMMARY = Path("reports"), Path("metrics/summary.json")
+_WITHOUT_DATA: dict[str, Any] = dict.fromkeys(
+    ("prepare", "label", "filtered", "validated", "build", "train_validated", "truth")
+)
 GATES = {name: REPORTS / name / "validation.json" for name in ("validation", "validation_train")}
 
 
@@ -46,7 +50,8 @@ def main(which: Literal["report", "published", "index"] = "report") -> None:
         return
     results = load_results(Path("metrics"), parse_runs(params.runs), [*params.baselines, *params.critics])
     gates = {name: read_json(path) if path.exists() else None for name, path in GATES.items()}
-
+    if which == "published":  # the folder may still have the data and gates of another profile
+        gates, results = {}, replace(results, **_WITHOUT_DATA)
     evidence = Evidence(results, Path("artifacts/predictions"), Path("artifacts/raw"), params.report, Truth())
     page = page_of(evidence, params.profile, gates)
     if which == "published":

@@ -13,7 +13,7 @@ from ground.io import write_json
 from pathfinder.core.params import load_params
 from pathfinder.reporting.finished import results_table
 from stages.report import main
-from tests.support.report_inputs import SEEDED, write_benchmarks, write_everything, write_project
+from tests.support.report_inputs import SEEDED, write_benchmarks, write_data_stages, write_everything, write_project
 
 
 class Shape(HTMLParser):
@@ -136,6 +136,9 @@ def test_without_runs_the_page_has_the_published_systems_only(folder: Path, root
     params = Path("params.yaml")
     params.write_text(re.sub(r"(?m)^baselines: \[\]", "baselines: [qwen-prm]", params.read_text()))
     write_benchmarks()
+    write_data_stages()  # of another profile, which ran in this folder before
+    gate = {"suite": "steps", "file": "steps.parquet", "passed": True}
+    write_json(Path("reports/validation/validation.json"), {"gates": [gate]})
     for benchmark, figure in (("processbench", "mean_f1"), ("prmbench", "overall"), ("search", "average")):
         metrics = {figure: 50.0, "interval": [40.0, 60.0], "titles": ["Qwen2.5-Math-PRM-7B"]}
         metrics |= {} if benchmark == "search" else {"baselines": {"chance": {figure: 37.5}}}
@@ -146,6 +149,10 @@ def test_without_runs_the_page_has_the_published_systems_only(folder: Path, root
     assert "Qwen2.5-Math-PRM-7B" in page
     assert "Performance comparison" in page
     assert "Gates" not in page
+    assert "gates passed" not in page
+    tables = json.loads(Path("reports/published.json").read_text())
+    assert not any(tables["accounting"].values())
+    assert tables["truth"] == []
     table = results_table(Path("reports/published.json"))
     assert re.search(r"Qwen2\.5-Math-PRM-7B +50\.0", table)
     assert re.search(r"chance +37\.5[^m]+37\.5", table), "a published PRM's metrics have the model-free baselines too"
