@@ -62,13 +62,13 @@ def exclude(trees: pl.DataFrame, ids: pl.Series) -> tuple[pl.DataFrame, pl.DataF
     """The trees without the records ``ids``, and the same trees with only these records; empty trees are left out."""
     if ids.is_empty():
         return trees, trees.clear()
-    is_excluded = pl.element().struct.field("id").is_in(ids.implode())
-    parts = (
-        trees.with_columns(pl.col("branches").list.filter(wanted)).filter(pl.col("branches").list.len() > 0)
+    rest, branches = trees.drop("branches"), trees.select("tree_id", "branches").explode("branches").drop_nulls()
+    is_excluded = pl.col("branches").struct.field("id").is_in(ids.implode())  # in a list, each tree would read all ids
+    kept, left_out = (
+        rest.join(branches.filter(wanted).group_by("tree_id").agg("branches"), on="tree_id", maintain_order="left")
         for wanted in (~is_excluded, is_excluded)
     )
-    kept, left_out = parts
-    return kept, left_out
+    return kept.select(trees.columns), left_out.select(trees.columns)
 
 
 def benchmark_texts(raw: Path, sets: Sequence[str]) -> list[BenchmarkText]:
