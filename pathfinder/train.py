@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -210,6 +209,7 @@ def _trained(
     import torch
     import transformers
 
+    from pathfinder.engines.workers import code_digests
     from pathfinder.models.folders import MODEL_FILE
     from pathfinder.training.card import Given, as_facts, deciding
     from pathfinder.training.run import base_of, train
@@ -220,7 +220,7 @@ def _trained(
         "data": [data.sha256, data.neutral, variant, separator, held_out],
         "base": as_facts(origin),
         "settings": deciding(settings),
-        "versions": [version("pathfinder-prm"), torch.__version__, transformers.__version__],
+        "versions": [code_digests(), torch.__version__, transformers.__version__],
     }
     place = progress / io.digest_of(identity)[:16]
     done = cast("Trained", train(base, variant, settings, place, lambda: trees, str(out / MODEL_FILE), separator))

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from ground.io import read_json, sha256_file, write_parquet
+from ground.io import DataError, read_json, sha256_file, write_parquet
 from pathfinder import PRM
 from pathfinder.cli import app
 from pathfinder.core.params import Train
@@ -85,6 +85,21 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
     assert resumed["labels"] == fresh["labels"]
     for path in (tmp_path / "fresh").iterdir():
         assert path.read_bytes() == (tmp_path / "killed" / path.name).read_bytes(), path.name
+
+
+def test_other_code_continues_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails if the same command goes on from the checkpoints of the code before a `git pull`."""
+    file, places = write_lines(tmp_path / "own.jsonl", world_rows(3)), list[Path]()
+
+    def stopped(*given: Any) -> Any:
+        places.append(given[3])
+        raise DataError("stopped")
+
+    monkeypatch.setattr("pathfinder.training.run.train", stopped)
+    for code in ("old", "old", "new"):
+        monkeypatch.setattr("pathfinder.engines.workers.code_digests", lambda code=code: [code])
+        assert "stopped" in run(file, "--out", tmp_path / "prm", status=1)
+    assert places[0] == places[1] != places[2]
 
 
 def test_the_weights_are_those_of_the_stage(tmp_path: Path) -> None:

@@ -61,13 +61,14 @@ def chunk_folder(name: str, identity: dict[str, Any], models: Sequence[Path]) ->
 
     The code is all of ``pathfinder``, because a published PRM can be evaluated without a stage of dvc.yaml.
     """
-    code = [_PROJECT / name for name in ("ground", "pathfinder", "infra/locks")]
-    content = {
-        "identity": identity,
-        "models": [digests_of(model) for model in models],
-        "code": [digest_path(path).sha256 for path in code if path.exists()],
-    }
+    content = {"identity": identity, "models": [digests_of(model) for model in models], "code": code_digests()}
     return STATE / name / digest_of(content)[:32]
+
+
+def code_digests() -> list[str]:
+    """The sha256 of this project's code and, in a clone, of the versions of its packages."""
+    code = [_PROJECT / name for name in ("ground", "pathfinder", "infra/locks")]
+    return [digest_path(path).sha256 for path in code if path.exists()]
 
 
 class Workers:
