@@ -162,7 +162,10 @@ def _row(name: str, number: int, row: Any) -> Row:
     except WrongError as error:
         raise io.DataError(f"{name}: {error}; correct or remove the row") from error
     steps = fields.get("completions", fields.get("steps"))
-    correct = next((key for key in _CORRECT if key in fields), None)
+    given = [key for key in _CORRECT if key in fields]
+    if len(given) > 1:
+        raise io.DataError(f"{name}: found {' and '.join(given)}, which say the same; keep one of them")
+    correct = given[0] if given else None
     typed = [key for key in _TYPED if key in fields]
     missing = [key for key in _TYPED if key not in typed] + ["correct"] * (correct is None)
     if typed and missing:
@@ -180,11 +183,11 @@ def _row(name: str, number: int, row: Any) -> Row:
             raise io.DataError(f"{name}, step {place}: {step!r:.40} is no text; remove the step and its label")
     columns = {key: key for key in typed} | {CORRECTNESS: correct}
     labels = {label: _checked(name, key, fields[key], len(steps)) for label, key in columns.items()}
-    given = fields.get("mc_value") or []
-    is_share = isinstance(given, list) and [v is None or (isinstance(v, int | float) and 0 <= v <= 1) for v in given]
-    if given and is_share != [True] * len(steps):
-        raise io.DataError(f"{name}: mc_value is {given!r:.40}; give a share from 0 to 1, or null, for each step")
-    values = [None if value is None else float(value) for value in given]  # JSON may have 1 for 1.0
+    shares = fields.get("mc_value") or []
+    is_share = isinstance(shares, list) and [v is None or (isinstance(v, int | float) and 0 <= v <= 1) for v in shares]
+    if shares and is_share != [True] * len(steps):
+        raise io.DataError(f"{name}: mc_value is {shares!r:.40}; give a share from 0 to 1, or null, for each step")
+    values = [None if value is None else float(value) for value in shares]  # JSON may have 1 for 1.0
     problem, *texts = (neutralise(text, ()) for text in (problem, *steps))  # no lone surrogates
     return Row(name, number, problem, tuple(texts), labels, values)
 

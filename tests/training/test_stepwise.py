@@ -187,6 +187,7 @@ CASES: list[tuple[list[Any], str]] = [
     ([[1]], r"own\.jsonl: row 1: found no object; expected prompt"),
     ([row([1, 0, -1])], r"own\.jsonl: labels have the values -1, 0 and 1, .* choose with --neutral \(positive: "),
     ([row([None] * 3)], r"own\.jsonl: no step has a label"),
+    ([row(correct=[0, 0, 0])], r"own\.jsonl: row 1: found correct and labels, which say the same; keep one of them"),
     ([row(math=[1, 1, 1])], r"own\.jsonl: row 1: no list consistency; typed labels need math, consistency and correct"),
     ([row(None, math=[1, 1, 1], consistency=[1, 1, 1])], r"own\.jsonl: row 1: no list correct; typed labels need"),
     ([row(), row(math=[1, 1, 1], consistency=[1, 1, 1])], r"own\.jsonl: row 2: its lists of labels differ"),
