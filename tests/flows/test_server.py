@@ -5,13 +5,17 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import runpy
 import socket
 import subprocess
 import sys
+import urllib.request
 from dataclasses import asdict
 from pathlib import Path
 
+import httpx
 import pytest
+from prefect.client.orchestration import get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows import server, start
@@ -133,6 +137,43 @@ def test_a_server_gets_the_port_of_the_last_one_if_it_is_free() -> None:
         assert server._port(server.Service(1, 1, "", f"http://127.0.0.1:{port}/api")) != port
     assert server._port(server.Service(1, 1, "", f"http://127.0.0.1:{port}/api")) == port
     assert server._port(None) > 0
+
+
+class Target(JSONHandler):
+    """A server and proxy that answers with the target of the request, which is a whole address for a proxy."""
+
+    def do_GET(self) -> None:
+        self.send(200, self.path)
+
+
+@pytest.mark.parametrize(
+    ("users", "hosts"),
+    [
+        ({}, "127.0.0.1,localhost"),
+        ({"no_proxy": "", "NO_PROXY": ".corp, 10.0.0.1"}, ".corp, 10.0.0.1,127.0.0.1,localhost"),
+        ({"no_proxy": "127.0.0.1,localhost"}, "127.0.0.1,localhost"),
+        ({"NO_PROXY": "*"}, None),
+    ],
+)
+def test_a_server_on_this_machine_is_asked_without_a_proxy(
+    monkeypatch: pytest.MonkeyPatch, users: dict[str, str], hosts: str | None
+) -> None:
+    """By httpx, Prefect's client and (``proxy_bypass``) Prefect's websockets; other servers are asked through it."""
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    with serving(Target) as here, temporary_settings({PREFECT_API_URL: f"{here}/api"}):
+        for name, value in (users | {"http_proxy": here}).items():
+            monkeypatch.setenv(name, value)
+        runpy.run_path(str(ROOT / "flows/__init__.py"))
+        assert httpx.get(here).json() == "/"
+        with get_client(sync_client=True) as client:
+            assert client.api_version() == "/api/admin/version"
+        assert urllib.request.proxy_bypass(here.removeprefix("http://"))
+        if hosts is None:
+            assert {name: os.environ.get(name) for name in ("no_proxy", "NO_PROXY")} == {"no_proxy": None} | users
+            return
+        assert httpx.get("http://elsewhere.example/").json() == "http://elsewhere.example/"
+        assert os.environ["no_proxy"] == os.environ["NO_PROXY"] == hosts
 
 
 def test_a_service_is_identified_by_its_start_time(tmp_path: Path) -> None:
