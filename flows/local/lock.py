@@ -129,12 +129,13 @@ def _present(handle: IO[str]) -> Holder | str:
 
 def left_by(root: Path) -> Holder | None:
     """The last run in the folder if it did not end properly; ``None`` if it ended properly or still runs."""
-    path = root / LOCK
-    if not path.exists():
+    if not (path := root / LOCK).exists():
         return None
-    with path.open(encoding="utf-8") as handle:
-        holder = _left(handle, root)
-    return None if holder is None or processes.command_of(holder.pid) == holder.command else holder
+    with path.open(encoding="utf-8") as handle, contextlib.suppress(BlockingIOError):
+        if _read(handle):  # otherwise a run may need the lock at this moment
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return _left(handle, root)
+    return None
 
 
 def _left(handle: IO[str], root: Path) -> Holder | None:

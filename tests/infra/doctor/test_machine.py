@@ -70,6 +70,12 @@ def test_a_lock_of_a_killed_run_is_named_and_that_of_a_living_one_is_not(tmp_pat
     assert run.stdout is not None
     assert run.stdout.readline() == "held\n"
     assert not any(finding.is_wrong for finding in machine.stale(tmp_path))
+    entry = json.loads((tmp_path / lock.LOCK).read_text())
+    host, _, folder = entry["place"].split(" ")
+    far = {**entry, "pid": 2**22 + 1, "place": f"{host} other-boot:1 {folder}"}  # on another machine, or in a container
+    (tmp_path / lock.LOCK).write_text(json.dumps(far))
+    assert not any(finding.is_wrong for finding in machine.stale(tmp_path))
+    (tmp_path / lock.LOCK).write_text(json.dumps(entry))
     run.kill()
     run.wait()
     run.stdout.close()
