@@ -16,7 +16,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Crashed
 
 from flows.local.lock import Hold, Holder, held
-from ground.io import DataError, PathfinderError
+from ground.io import PathfinderError, TransientError
 
 SETTLE_S = 20.0
 
@@ -54,28 +54,28 @@ def _crash(holder: Holder, present: str) -> None:
                 client.set_flow_run_state(found.id, Crashed(message=message), force=True)
 
 
-def lost_server(url: str, error: object) -> str | None:
-    """The message of a run whose Prefect server has ended, or ``None`` if ``error`` has another reason.
+def lost_server(url: str, error: object) -> TransientError | None:
+    """The error of a run whose Prefect server has ended, or ``None`` if ``error`` has another reason.
 
     Prefect wraps the client's error where a flow or a task begins.
     """
     causes = () if isinstance(error, PathfinderError) else (error, getattr(error, "__cause__", None))
-    for found in (each for each in causes if isinstance(each, httpx.TransportError)):
-        return f"{url}: the Prefect server has ended ({found}); run again: finished stages are not repeated"
-    return None
+    found = next((each for each in causes if isinstance(each, httpx.TransportError)), None)
+    message = f"{url}: the Prefect server has ended ({found}); run again: finished stages are not repeated"
+    return TransientError(message) if found else None
 
 
 @contextlib.contextmanager
 def server_needed(url: str, hold: Hold) -> Iterator[None]:
-    """Raise ``DataError`` if the Prefect server ends during the block; the next run then ends the flow run."""
+    """Raise ``TransientError`` if the Prefect server ends during the block; the next run then ends the flow run."""
     try:
         yield
     except Exception as error:
-        if (message := lost_server(url, error)) is None:
+        if (lost := lost_server(url, error)) is None:
             raise
         hold.lose_server()
         print(file=sys.stderr)  # Prefect's last message, about its log, has no newline
-        raise DataError(message) from error
+        raise lost from error
 
 
 def settle(state: State[Any]) -> None:

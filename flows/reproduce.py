@@ -239,11 +239,12 @@ def run_on_server(url: str, root: Path, hold: Hold, targets: Sequence[str], forc
         settle(state)
     if not state.is_completed():
         error = state.result(raise_on_failure=False)
-        message = plain_message(error) or lost_server(url, error)
+        error = lost_server(url, error) or error
+        message = plain_message(error)
         if message is None and isinstance(error, Exception):
             raise error  # a fault of the code: the traceback is needed
         terminal.print("pathfinder", message or str(state.message), bad=True)
-        return 1
+        return error.exit_status if isinstance(error, PathfinderError) else 1
     try:
         write_page(root)
     except PathfinderError as error:  # the results are complete without it

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -14,11 +15,13 @@ import httpx
 import pytest
 from prefect.concurrency.asyncio import ConcurrencySlotAcquisitionError
 from prefect.futures import PrefectFuture
+from prefect.states import Failed
 
 from flows.endings import lost_server, server_needed
 from flows.local import processes
 from flows.local.dvc import Dvc, DvcError, TimeLimitError
 from flows.local.lock import DVC_LOCKS, LOCK, held
+from flows.reproduce import run_on_server
 from flows.tasks import ended
 from ground.io import DataError, TransientError
 from tests.conftest import FullDisk
@@ -71,7 +74,7 @@ def test_a_run_whose_server_has_ended_is_left_to_the_next_run(
     """Prefect's log worker writes its last error without a newline; the message of the run has a line of its own."""
     causes = list[str]()
     monkeypatch.setattr("flows.local.guardian.write", lambda _, run: causes.append(run["cause"].partition(":")[0]))
-    with pytest.raises(DataError, match=r"the Prefect server has ended .*run again"), held(tmp_path) as hold:
+    with pytest.raises(TransientError, match=r"the Prefect server has ended .*run again"), held(tmp_path) as hold:
         hold.name_flow_run("run-1", "http://127.0.0.1:9/api")
         with server_needed("http://127.0.0.1:9/api", hold):
             print("All connection attempts failed", end="", file=sys.stderr)
@@ -99,7 +102,26 @@ def test_only_an_error_of_prefects_client_says_that_the_server_has_ended(tmp_pat
         raise refused
     assert lost_server("here", KeyError("a fault of the code")) is None
     message = "here: the Prefect server has ended (refused); run again: finished stages are not repeated"
-    assert lost_server("here", httpx.ConnectError("refused")) == message
+    assert str(lost_server("here", httpx.ConnectError("refused"))) == message
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (DataError("no stage succeeded"), 1),
+        (TransientError("no answer from the store"), 75),
+        (httpx.ConnectError("refused"), 75),
+        (OSError(errno.ENOSPC, "No space left on device", "file"), 1),
+    ],
+)
+def test_a_run_that_may_succeed_later_has_its_own_exit_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int
+) -> None:
+    for name in ("server.require_answer", "settle"):
+        monkeypatch.setattr(f"flows.reproduce.{name}", lambda _: None)
+    monkeypatch.setattr("flows.reproduce.reproduce", lambda *_, **__: Failed(data=error))
+    with held(tmp_path) as hold:
+        assert run_on_server("http://127.0.0.1:9/api", tmp_path, hold, (), False, False, 0) == status
 
 
 def test_a_server_that_ends_before_a_task_begins_is_named_in_one_line() -> None:
