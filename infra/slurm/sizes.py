@@ -48,11 +48,15 @@ class Sizes:
 def sizes(root: Path, job: str, targets: Sequence[str] = ()) -> Sizes:
     """The size of a stage, or of the pipeline (``run``) up to some targets (default: all), by the active profile.
 
-    Raises ``DataError`` if there is no such job, or if it does not fit the machine that the profile is for.
+    Raises ``DataError`` if there is no such job, or if it does not belong to the profile or fit the profile's machine.
     """
     params, graph = load_params(root / PARAMS_FILE), load_graph(root)
     if job != RUN and job not in graph.stages:
         raise DataError(f"{job}: no such job; expected {RUN} or a stage: {', '.join(graph.stages)}")
+    if job != RUN and job not in graph.select(()):
+        raise DataError(
+            f"{job}: profile {params.profile} does not run it; write another with `pathfinder profile NAME`"
+        )
     if params.profile not in profiles.names(root):
         raise DataError(
             f"{PARAMS_FILE}: infra/profiles has no {params.profile}.yaml to name its machine; add it with a line "

@@ -53,7 +53,7 @@ def test_every_job_of_every_profile_has_what_the_plan_asks_for(
             sizes(folder, RUN)
         return
     largest = 0
-    for stage, job in {job.partition("@")[0]: job for job in load_graph(folder).stages}.items():
+    for stage, job in {job.partition("@")[0]: job for job in load_graph(folder).select(())}.items():
         found = sizes(folder, job)
         largest = max(largest, found.gpus)
         if name in GPU_PROFILES:
@@ -97,6 +97,9 @@ def test_a_wrong_job_is_refused(activate: Activate) -> None:
     folder = activate("paper")
     with pytest.raises(DataError, match=r"^train: no such job; expected run or a stage: download, "):
         sizes(folder, "train")
+    with pytest.raises(DataError, match=r"^train@full: profile paper-data does not run it; write another with "):
+        sizes(activate("paper-data"), "train@full")
+    activate("paper")
     with pytest.raises(DataError, match=r"^sample has no parts; label, prepare, build have"):
         commands(folder, "sample", 2)
     text = (folder / "params.yaml").read_text()
