@@ -29,15 +29,20 @@ def findings(root: Path) -> list[Finding]:
         return [Finding("server", str(error), "correct PREFECT_API_URL")]
     if url is None:
         return [Finding("server", "none is named, so each run starts its own")]
+    from prefect.settings import PREFECT_CLOUD_API_URL
+
     _, headers = server.access()
+    is_cloud = url.startswith(PREFECT_CLOUD_API_URL.value())
     try:
         with server.client(url, headers) as client:
-            answer = client.get("/admin/version")
+            # Cloud names no version.
+            answer = client.post("/work_pools/filter", json={}) if is_cloud else client.get("/admin/version")
             if answer.status_code in (401, 403):
-                refuses = f"{url} refuses with status {answer.status_code}"
-                return [Finding("server", refuses, "set PREFECT_API_AUTH_STRING=user:password")]
+                remedy = "set PREFECT_API_KEY" if is_cloud else "set PREFECT_API_AUTH_STRING=user:password"
+                return [Finding("server", f"{url} refuses with status {answer.status_code}", remedy)]
             answer.raise_for_status()
-            version = compare(str(answer.json()), metadata.version("prefect"), url)
+            found = Finding("server", f"{url}, Prefect Cloud")
+            version = found if is_cloud else compare(str(answer.json()), metadata.version("prefect"), url)
             return [version, clock("server", answer.headers.get("date")), *pools(client, root)]
     except (httpx.HTTPError, OSError, ValueError) as error:
         started = "start it (`make deploy`, docs/operations.md) or correct PREFECT_API_URL"
@@ -55,11 +60,12 @@ def compare(theirs: str, ours: str, url: str) -> Finding:
 def pools(client: httpx.Client, root: Path) -> list[Finding]:
     """The work pools that deployments use, with a remedy for each pool that cannot run anything.
 
-    A deployment of stages counts only if infra/resources.yaml sends stages to it; ``infra.doctor.worker`` checks that.
+    A deployment of stages counts only if infra/resources.yaml sends stages to it without a command that starts them;
+    ``infra.doctor.worker`` checks that file.
     """
     away = set[str]()
     with suppress(DataError):
-        away.update(need.pool for need in needs(root, read_pipeline(root)).values())
+        away.update(need.pool for need in needs(root, read_pipeline(root)).values() if not need.launch)
     used = {
         found["work_pool_name"]
         for found in _all(client, "/deployments/filter")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -10,7 +11,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
+from prefect.settings import (
+    PREFECT_API_AUTH_STRING,
+    PREFECT_API_KEY,
+    PREFECT_API_URL,
+    PREFECT_CLOUD_API_URL,
+    temporary_settings,
+)
 
 from flows import server as prefect_server
 from flows.team.pools.table import FILE
@@ -80,6 +87,23 @@ def test_pools_that_deployments_use(folder: Path) -> None:
     (folder / FILE).write_text("stages: 3\n")
     assert "unused" not in "".join(lines(folder)), "infra.doctor.worker names the fault of the table"
     assert "WRONG; prefect work-pool create gone" in server._pool("gone", None).line()
+
+
+@pytest.mark.parametrize("is_launched", [False, True])
+def test_a_pool_whose_stages_a_command_starts_needs_no_worker(tmp_path: Path, is_launched: bool) -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        pool = {"name": "pathfinder-gpu", "is_paused": False, "status": "NOT_READY"}
+        deployment = {"name": "gpu", "work_pool_name": "pathfinder-gpu", **STAGE}
+        found = deployment if "deployments" in request.url.path else pool
+        return httpx.Response(200, json=[] if json.loads(request.content)["offset"] else [found])
+
+    (tmp_path / "dvc.yaml").write_text("stages: {train: {cmd: python -m stages.train}}\n")
+    (tmp_path / "infra").mkdir()
+    launch = "launch: {gpu: sh run.sh}\n" if is_launched else ""
+    (tmp_path / FILE).write_text(f"stages:\n- {{stage: train, pool: gpu}}\n{launch}")
+    with httpx.Client(base_url="http://server/api", transport=httpx.MockTransport(answer)) as client:
+        (found,) = server.pools(client, tmp_path)
+    assert found.is_wrong is not is_launched
 
 
 def test_a_server_of_another_version_is_named() -> None:
@@ -158,6 +182,27 @@ def test_a_missing_password_is_named_and_a_given_one_is_sent(tmp_path: Path, mon
         assert lines(tmp_path)[0].endswith("refuses with status 401: WRONG; set PREFECT_API_AUTH_STRING=user:password")
         with temporary_settings({PREFECT_API_AUTH_STRING: "admin:secret"}):
             assert "Prefect 0.1: WRONG; this environment has Prefect" in lines(tmp_path)[0]
+
+
+class Cloud(JSONHandler):
+    """Prefect Cloud, which takes keys and does not tell its version."""
+
+    def do_GET(self) -> None:
+        self.send(404, "")
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send(200 if self.headers["Authorization"] == "Bearer pnu_1" else 401, [])
+
+
+def test_prefect_cloud_is_not_asked_for_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(Cloud) as address, temporary_settings({PREFECT_CLOUD_API_URL: address}):
+        monkeypatch.setenv("PREFECT_API_URL", f"{address}/accounts/1/workspaces/2")
+        assert lines(tmp_path)[0].endswith("/2 refuses with status 401: WRONG; set PREFECT_API_KEY")
+        with temporary_settings({PREFECT_API_KEY: "pnu_1"}):
+            found = lines(tmp_path)
+    assert found[0] == f"server     {address}/accounts/1/workspaces/2, Prefect Cloud: ok"
+    assert [line.split()[0] for line in found] == ["server", "clock", "pools"]
 
 
 @pytest.mark.parametrize(
