@@ -131,9 +131,8 @@ class Run:
         self.outcomes: dict[str, Outcome] = {}
         self.unpushed: list[str] = []
         self._was_pending = storage.is_pending(root, self.address)  # before this run changes the lock
-        threads = max(1, cores // min(self.jobs, graph.width(self.selected)))
-        omp_threads = os.environ.get("OMP_NUM_THREADS", str(threads))
-        variables = {"OMP_NUM_THREADS": omp_threads, FLOW_RUN: flow_run.get_id() or ""}
+        threads = str(max(1, cores // min(self.jobs, graph.width(self.selected))))
+        variables = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", threads), FLOW_RUN: flow_run.get_id() or ""}
         self.dvc = Dvc(root, variables, warm=True)
         self.places: Places = next(hooks("places"), Places)(self.dvc, graph, self.address)
         self._guard = Guard(root) if pull else None

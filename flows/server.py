@@ -172,8 +172,7 @@ def local_server(root: Path) -> Iterator[str]:
     """Yield the address of ``PREFECT_API_URL``, of a server already running here, or of a new one.
 
     Only a new server is stopped at the end, and calls to it are repeated less often. Child processes find the address
-    in ``os.environ``. Raises ``DataError`` if the server does not start. The caller holds the folder's lock
-    (flows/local).
+    in ``os.environ``. Raises ``DataError`` if the server does not start. The caller holds the folder's lock.
     """
     if address := named():
         yield address

@@ -120,8 +120,7 @@ class Terminal:
         slow = sorted((one for one in found if one.seconds), key=lambda one: -one.seconds)[:_SLOWEST]
         parts = ", ".join(f"{one.name} {one.seconds:.0f} s" for one in slow)
         type(self).closing = [f"slowest stages: {parts}"] if self.is_live and parts else []
-        shown = [one for one in found if not (self.is_live and one.succeeded)]
-        if not shown:
+        if not (shown := [one for one in found if not (self.is_live and one.succeeded)]):
             return
         table = Table("stage", "state", "seconds", "outputs or reason")
         table.columns[2].justify = "right"
@@ -134,15 +133,13 @@ class Terminal:
     def _lines(self) -> Table:
         """One line per running stage, then how many have ended and the time since the beginning."""
         now = time.monotonic()
-        table = Table.grid(padding=(0, 1))
+        table = Table.grid(padding=(0, 1), expand=True)
         for width in (None, None, 1):
             table.add_column(no_wrap=True, overflow="ellipsis", ratio=width)
-        table.expand = True
         for name, start in list(self._running.items()):
             table.add_row(Text(name, _colour(name)), _clock(now - start), Text(self._said[name]))
         stages = f"{len(self._ended)} of {len(self._waiting)} stages"
-        left = self._left_s(now)
-        rest = f", about {_clock(left)} left" if left >= 1 else ""
+        rest = f", about {_clock(left)} left" if (left := self._left_s(now)) >= 1 else ""
         table.add_row(Text("total"), _clock(now - self._start), Text(stages + rest))
         return table
 

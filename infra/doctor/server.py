@@ -20,6 +20,9 @@ from infra.doctor.finding import Finding, clock
 STAGE = "flows/team/pools/flow.py:stage"
 """The flow of the deployments that compute single stages (prefect.yaml)."""
 
+CLOUD = "https://api.prefect.cloud/"
+"""Prefect Cloud, which names no version."""
+
 
 def findings(root: Path) -> list[Finding]:
     """Check the server that ``PREFECT_API_URL``, Prefect's profile or this folder names."""
@@ -29,13 +32,10 @@ def findings(root: Path) -> list[Finding]:
         return [Finding("server", str(error), "correct PREFECT_API_URL")]
     if url is None:
         return [Finding("server", "none is named, so each run starts its own")]
-    from prefect.settings import PREFECT_CLOUD_API_URL
-
     _, headers = server.access()
-    is_cloud = url.startswith(PREFECT_CLOUD_API_URL.value())
+    is_cloud = url.startswith(CLOUD)
     try:
         with server.client(url, headers) as client:
-            # Cloud names no version.
             answer = client.post("/work_pools/filter", json={}) if is_cloud else client.get("/admin/version")
             if answer.status_code in (401, 403):
                 remedy = "set PREFECT_API_KEY" if is_cloud else "set PREFECT_API_AUTH_STRING=user:password"

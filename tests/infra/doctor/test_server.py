@@ -11,13 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from prefect.settings import (
-    PREFECT_API_AUTH_STRING,
-    PREFECT_API_KEY,
-    PREFECT_API_URL,
-    PREFECT_CLOUD_API_URL,
-    temporary_settings,
-)
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_KEY, PREFECT_API_URL, temporary_settings
 
 from flows import server as prefect_server
 from flows.team.pools.table import FILE
@@ -196,7 +190,8 @@ class Cloud(JSONHandler):
 
 
 def test_prefect_cloud_is_not_asked_for_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(Cloud) as address, temporary_settings({PREFECT_CLOUD_API_URL: address}):
+    with serving(Cloud) as address:
+        monkeypatch.setattr(server, "CLOUD", address)
         monkeypatch.setenv("PREFECT_API_URL", f"{address}/accounts/1/workspaces/2")
         assert lines(tmp_path)[0].endswith("/2 refuses with status 401: WRONG; set PREFECT_API_KEY")
         with temporary_settings({PREFECT_API_KEY: "pnu_1"}):
