@@ -36,12 +36,16 @@ _WHILE_RUNNING = ("torch", "cuda", "variables", "edited_files")
 
 @dataclass(slots=True)
 class Side:
-    """One side: its title, its stages, the files as they were, and the records of the runs of the stages."""
+    """One side: its title, its stages, the files as they were, and the records of the runs of the stages.
+
+    ``is_one`` is true for a record or an out, which names one stage.
+    """
 
     title: str
     stages: dict[str, Locked]
     files: Files
     records: dict[str, Record] = field(default_factory=dict)
+    is_one: bool = False
 
 
 def sides_of(left: str, right: str | None, root: Path) -> tuple[Side, Side]:
@@ -50,9 +54,9 @@ def sides_of(left: str, right: str | None, root: Path) -> tuple[Side, Side]:
     Raises ``DataError`` if a text names no side, or the sides have no stage in common.
     """
     one = _side(left, root)
-    two = _now(one, root) if right is None and len(one.stages) == 1 else _side(right, root)
+    two = _now(one, root) if right is None and one.is_one else _side(right, root)
     for side, other in ((one, two), (two, one)):
-        if len(side.stages) == 1 < len(other.stages):
+        if side.is_one and not other.is_one:
             other.stages = {name: stage for name, stage in other.stages.items() if name in side.stages}
     if not one.stages or not two.stages:
         raise DataError(f"{one.title} and {two.title} have no stage in common")
@@ -67,13 +71,13 @@ def _side(text: str | None, root: Path) -> Side:
     if record := record_named(text, root):
         content = record.content
         stage = Locked(content["stage"], content["cmd"], record.inputs, record.outputs, content["params"])
-        return Side(f"record {record.digest[:12]}", {stage.name: stage}, Files(root), {stage.name: record})
+        return Side(f"record {record.digest[:12]}", {stage.name: stage}, Files(root), {stage.name: record}, is_one=True)
     target = target_of(text, root)
     files = Files(root, target.revision)
     maker = files.maker(target.name) or files.stages.get(target.name)
     if maker is None:
         raise DataError(f"{text}: neither a revision, nor a record's digest, nor an output of a stage")
-    return Side(str(target), {maker.name: maker}, files, _made({maker.name: maker}, files))
+    return Side(str(target), {maker.name: maker}, files, _made({maker.name: maker}, files), is_one=True)
 
 
 def _made(stages: Mapping[str, Locked], files: Files) -> dict[str, Record]:
@@ -283,7 +287,7 @@ def _outs(first: Locked, second: Locked) -> list[str]:
 
 def _figures(one: Side, two: Side) -> Iterator[dict[str, Any]]:
     """The main results of the report that differ, or the figures of the metrics of a single stage."""
-    if len(one.stages) > 1 and len(two.stages) > 1:
+    if not len(one.stages) == len(two.stages) == 1:
         yield from _results(one.files, two.files)
         return
     (first,), (second,) = one.stages.values(), two.stages.values()

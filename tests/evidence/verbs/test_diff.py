@@ -91,6 +91,24 @@ def test_a_record_is_compared_with_the_same_stage_of_a_revision(twice: Path) -> 
     assert found["figures"] == [{"figure": "metrics/train/full.json#/loss", "left": 0.5, "right": 0.25}]
 
 
+def test_a_revision_with_one_stage_is_compared_with_the_lock_and_with_all_stages(tmp_path: Path) -> None:
+    def commit(**rates: int) -> None:
+        stages = {name: {"cmd": "fit", "params": {"params.yaml": {"rate": rates[name]}}} for name in rates}
+        write_json(tmp_path / "dvc.lock", {"schema": "2.0", "stages": stages})
+        git(tmp_path, "add", ".")
+        git(tmp_path, "commit", "-qm", "run")
+
+    (tmp_path / ".dvc").mkdir()
+    (tmp_path / "params.yaml").write_text("rate: 77")
+    (tmp_path / "dvc.yaml").write_text("stages: {a: {cmd: fit, params: [rate]}}")
+    git(tmp_path, "init", "-q")
+    commit(a=1)
+    assert causes(diff("HEAD", None, tmp_path)) == {}
+    commit(a=1, b=2)
+    found = diff("HEAD~1", "HEAD", tmp_path)
+    assert (found["only left"], found["only right"]) == ([], ["b"])
+
+
 def altered(project: Path, change: Any) -> str:
     """The digest of a copy of the record of train@full with a change of its content."""
     (record,) = read_records(project, "train@full")
