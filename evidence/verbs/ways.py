@@ -91,7 +91,7 @@ class _Writer:
         if not stage.cmd:
             return self._shipped(stage, wanted)
         node = self._run(stage)
-        node.children = [self.path(dep) for dep in stage.deps if history.producers(self.stages, dep)]
+        node.children = [self.path(dep) for dep in stage.deps if not is_code(dep)]
         return node
 
     def _shipped(self, stage: Locked, wanted: str) -> Node:

@@ -187,6 +187,15 @@ def test_a_tracked_file_is_found_in_git_and_unknown_bytes_nowhere(
         find("xyz", twice)
 
 
+def test_up_names_the_sources_that_no_stage_makes(tmp_path: Path) -> None:
+    deps = [{"path": name, "hash": "md5", "md5": "1" * 32} for name in ("data.csv", "pathfinder/a.py")]
+    stage = {"cmd": "fit", "deps": deps, "outs": [{"path": "a.txt", "hash": "md5", "md5": "0" * 32}]}
+    write_json(tmp_path / "dvc.lock", {"schema": "2.0", "stages": {"a": stage}})
+    lines = list(way_back("a.txt", tmp_path).lines())
+    assert lines[-1].endswith(f" data.csv  md5 {'1' * 32}")
+    assert "pathfinder/a.py" in "".join(lines[:-1])
+
+
 def test_up_goes_from_a_place_in_a_file_to_the_sources(twice: Path) -> None:
     found = way_back("metrics/train/full.json#/loss", twice)
     assert found.figures[0]["value"] == 0.25
