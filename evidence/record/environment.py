@@ -37,9 +37,9 @@ _SECRET = re.compile(r"TOKEN(?!IZERS)|KEY|SECRET|PASS|CREDENTIAL|AUTH|NOTIFY|WEB
 _FILTER = re.compile(r"filter\..*\.(clean|smudge|process|required)", re.I)
 """Settings of git that name programs, which status, diff, hash-object and worktree would start."""
 _DIFFERS = ("diff", "log", "show")
-_NO_PROGRAMS = ("--no-ext-diff", "--no-textconv")
+_NO_PROGRAMS = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "--submodule=short")
 _GIT_OFF = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "log.showSignature=false")
-GIT_ALONE = {"GIT_GRAFT_FILE": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": ""}
+GIT_ALONE = {"GIT_GRAFT_FILE": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "GIT_NONE": ""}
 """No grafts, which give a commit different parents; no writing to the index; no fetching of missing objects."""
 _PROCESSOR = "/proc/cpuinfo"
 _PODMAN = Path("/run/.containerenv")
@@ -177,16 +177,19 @@ def git_in(root: Path) -> list[str]:
     found = subprocess.run(listing, capture_output=True, check=False).stdout.decode("utf-8", "surrogateescape")
     scopes, names = found.split("\0")[::2], found.split("\0")[1::2]
     own = {name for scope, name in zip(scopes, names, strict=False) if scope in ("local", "worktree")}
-    filters = sorted(f"{name}=" for name in own if _FILTER.fullmatch(name))
-    return [*start, *(word for setting in (*_GIT_OFF, *filters) for word in ("-c", setting))]
+    filters = sorted(f"--config-env={name}=GIT_NONE" for name in own if _FILTER.fullmatch(name))  # a name may have =
+    return [*start, *(word for setting in _GIT_OFF for word in ("-c", setting)), *filters]
 
 
 def hidden_edits(root: Path) -> list[str]:
-    """The files that differ from the index although a flag of the index keeps them out of ``git status``."""
-    entries = (git("ls-files", "-v", "-z", root=root) or "").split("\0")
-    flagged = [entry[2:] for entry in entries if entry[:1] == "S" or entry[:1].islower()]
+    """Files that a flag of the index keeps out of ``git status``, and submodules, whose programs git would start."""
+    entries = [entry.partition("\t") for entry in (git("ls-files", "-vsz", root=root) or "").split("\0")]
+    flagged = [name for about, _, name in entries if about[:1] == "S" or about[:1].islower()]
     kept = [name for name in flagged if (root / name).is_file()]  # a sparse checkout has the flag and no file
-    return [n for n in kept if git("rev-parse", f":./{n}", root=root) != git("hash-object", "--", n, root=root)]
+    found = [n for n in kept if git("rev-parse", f":./{n}", root=root) != git("hash-object", "--", n, root=root)]
+    modules = [name for about, _, name in entries if about[2:8] == "160000" and (root / name / ".git").exists()]
+    own = [name for name in modules if (root / name).resolve() == root.resolve() / name]  # no link back to the project
+    return found + [name for name in own if changed_files(root=root / name) != []]
 
 
 def changed_files(*paths: str, root: Path = Path(".")) -> list[str] | None:
@@ -195,12 +198,14 @@ def changed_files(*paths: str, root: Path = Path(".")) -> list[str] | None:
     Names and ``paths``, some of which may be outside of the repository, are relative to ``root``. Returns ``None`` if
     git cannot tell, as with a damaged index.
     """
-    status = git("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", root=root)
+    words = ("--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--ignore-submodules=dirty")
+    status = git("status", *words, root=root)
     if status is None:
         return None
     folder = (git("rev-parse", "--show-prefix", root=root) or "").strip("\n")
     changed = [entry[3:] for entry in status.split("\0") if entry]
-    found = [*(os.path.relpath(name, folder) if folder else name for name in changed), *hidden_edits(root)]
+    below = (os.path.relpath(name, folder) if folder else name for name in changed)
+    found = dict.fromkeys([*below, *hidden_edits(root)])
     places = [os.path.relpath(root / path, root) for path in paths or (".",)]
     return [name for name in found if "." in places or f"{name}/".startswith(tuple(f"{each}/" for each in places))]
 

@@ -49,6 +49,7 @@ def plant(project: Path, setting: str, *words: str) -> Path:
 PROGRAMS = {
     "core.fsmonitor": "",
     "filter.planted.clean": "figure.txt filter=planted\n",
+    "filter.a=b.clean": "figure.txt filter=a=b\n",
     "filter.planted.process": "figure.txt filter=planted\n",
     "diff.planted.textconv": "figure.txt diff=planted\n",
     "diff.planted.command": "figure.txt diff=planted\n",
@@ -68,6 +69,28 @@ def test_no_program_that_the_repository_names_is_run(project: Path, setting: str
     assert not mark.exists()
     for words in (["status"], ["diff", "HEAD"]):
         git_by_itself(project, *words)
+    assert mark.exists(), "git by itself runs it, so the case is one"
+
+
+@pytest.mark.parametrize("setting", ["filter.planted.clean", "diff.external"])
+def test_no_program_that_a_submodule_names_is_run(project: Path, setting: str) -> None:
+    module = project / "module"
+    run(project, "clone", "-q", ".", "module")
+    run(project, "add", "module")
+    run(project, "commit", "-qm", "module")
+    (module / ".git/info/attributes").write_text("* filter=planted\n")
+    run(project, "config", "diff.submodule", "diff")
+    mark = plant(module, setting)
+    assert Workspace(project).state_of_commit().endswith(" clean")
+    (module / "figure.txt").write_text("forged\n")
+    assert Workspace(project).state_of_commit().endswith(" with uncommitted changes: module")
+    run(module, "checkout", "-q", "--force", "HEAD~1")
+    mark.unlink(missing_ok=True)
+    assert Workspace(project).state_of_commit().endswith(" with uncommitted changes: module")
+    assert "Subproject commit" in (git("diff", "HEAD", root=project) or "")
+    assert not mark.exists()
+    (module / "figure.txt").write_text("forged\n")
+    git_by_itself(project, "diff", "HEAD")
     assert mark.exists(), "git by itself runs it, so the case is one"
 
 
