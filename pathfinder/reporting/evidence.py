@@ -46,6 +46,11 @@ class Truth(Protocol):
         """The faults of each step (``None``: unknown); ``None`` for a problem that is not generated."""
 
 
+def _read(path: Path) -> list[Row]:
+    """The rows of a prediction file, without the candidates of a search: most of its bytes, and no statistic."""
+    return [{key: value for key, value in row.items() if key != "iteration_history"} for _, row in read_jsonl(path)]
+
+
 class Evidence:
     """The prediction files and their statistics. Each is computed once, on first use; missing files are skipped."""
 
@@ -57,7 +62,7 @@ class Evidence:
         self.first_runs = {name_of(members[0]): members[0].name for members in results.systems}
         self._published = {results.titles(name)[0]: name for found in results.published.values() for name in found}
         self._predictions, self.report = predictions, report
-        self._read = lru_cache(maxsize=_FILES_KEPT)(lambda path: [row for _, row in read_jsonl(path)])
+        self._read = lru_cache(maxsize=_FILES_KEPT)(_read)
         processbench, prmbench = raw / "processbench", raw / "prmbench"
         self.processbench_items = read_processbench(processbench).items if processbench.exists() else []
         self.prmbench_items = read_prmbench(prmbench).items if prmbench.exists() else []

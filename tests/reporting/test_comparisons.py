@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ground.io import write_jsonl
 from pathfinder.benchmarks.prmbench import evaluate
 from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem
 from pathfinder.core.params import Report
 from pathfinder.reporting.comparisons import Measured, System, compare, gather, on_prmbench, on_processbench, on_search
+from pathfinder.reporting.evidence import Evidence
+from pathfinder.reporting.results import load_results
 
 REPORT = Report(bootstrap_samples=300, seed=1)
 
@@ -111,3 +115,11 @@ def test_prmbench_rows_are_read_as_grade_reads_them() -> None:
     assert measured.statistic(np.array([0])) == 100.0
     assert measured.statistic(np.array([0, 1])) == 100.0, "unanswered items have no counts"
     assert measured.statistic(np.array([1])) == 0.0
+
+
+def test_the_candidates_of_a_search_are_not_kept_in_memory(tmp_path: Path) -> None:
+    """Fails if a report needs gigabytes for the searches of several seeds."""
+    row = {"set": "math", "id": "1", "correct": True, "iteration_history": [{"candidates": ["x"]}]}
+    write_jsonl(tmp_path / "search/random.jsonl", [row])
+    evidence = Evidence(load_results(tmp_path / "metrics", ()), tmp_path, tmp_path / "raw", REPORT)
+    assert evidence.rows("search/random.jsonl") == [{"set": "math", "id": "1", "correct": True}]
