@@ -66,7 +66,7 @@ def resamples(n: int, samples: int, seed: int, strata: Sequence[str] | None = No
     return _drawn(n, samples, seed, ("",) * n if strata is None else tuple(strata))
 
 
-@lru_cache(maxsize=1)  # a stage computes many intervals over the same problems: 100 MB for all of PRMBench
+@lru_cache(maxsize=1)  # a stage computes many intervals over the same problems: 54 MB for all of ProcessBench
 def _drawn(n: int, samples: int, seed: int, strata: tuple[str, ...]) -> Indices:
     names, stratum = np.unique(strata, return_inverse=True)
     order, sizes = np.argsort(stratum, kind="stable"), np.bincount(stratum, minlength=len(names))

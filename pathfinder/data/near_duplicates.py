@@ -2,8 +2,9 @@
 
 Two texts are near duplicates if the Jaccard similarity of their shingle sets reaches a threshold. Near duplicates share
 at least one of their rarest shingles, so only such pairs are compared (prefix filtering, Chaudhuri et al. 2006, "A
-primitive operator for similarity joins"). No pair is missed. Time is linear in the number of texts; memory depends on
-the small set. Words and shingles are 64-bit hashes; among ten million, a collision has a probability of about 1e-5.
+primitive operator for similarity joins"). No pair is missed. Time is linear in the number of texts and
+of the compared pairs, which are quadratic for texts of one template; memory depends on the small set. Words and
+shingles are 64-bit hashes; among ten million, a collision has a probability of about 1e-5.
 """
 
 from __future__ import annotations
