@@ -26,6 +26,7 @@ from pathfinder.baselines.registry import system as system_named
 from pathfinder.bench.rows import Paper, Row, judged_rows
 from pathfinder.bench.search import SearchOptions, bench_search
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation, read_evaluation
+from pathfinder.benchmarks.paper import differs
 from pathfinder.core.params import CriticSettings, Preset, Score
 from pathfinder.core.steps import Verdicts
 from pathfinder.engines.workers import STATE, Job, chunk_folder
@@ -99,7 +100,9 @@ def bench_prm(
             evaluation = evaluations[name]
             found = dict(judged(model, evaluation, scoring, f"{kept}/{name}"))
             answers: dict[str, list[Any]] = {rule: evaluation.answers(verdicts) for rule, verdicts in found.items()}
-            rows += selection.rows(evaluation, answers, Paper(model.titles, _rule_of_paper(model, name)))
+            rows += selection.rows(
+                evaluation, answers, Paper(model.titles, _rule_of_paper(model, name), differs(name, model.titles))
+            )
         elif task is not None:
             rows += bench_search(model, scoring, task, f"{kept}/{name}", selection.subsets)
     for name in names:  # a parallel command may evaluate the same model on a different benchmark

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -50,6 +50,15 @@ class ScaleRow:
     samples: str
     mistral_samples: str
     values: tuple[float, ...]
+
+
+def differs(benchmark: str, titles: Sequence[str]) -> str:
+    """What keeps a published PRM's figures from comparison with the paper's; empty if nothing does.
+
+    Source: ProcessBench paper, section 4.1 (QwenLM/ProcessBench#3).
+    """
+    is_chosen = benchmark == "processbench" and "Skywork-PRM-7B" in titles
+    return "the paper's threshold is the best on GSM8K" if is_chosen else ""
 
 
 def ours(variant: str, mix: str) -> str:

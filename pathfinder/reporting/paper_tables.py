@@ -66,9 +66,12 @@ def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable
             found.append((f"{name}, {REPAIRED}", _reading(benchmark, metrics.reading), values, []))
     for name, metrics in results.published[benchmark].items():
         titles = results.titles(name)
+        is_same = not paper.differs(benchmark.key, titles)
         for words, view, compared in _views(benchmark, metrics):
             title = ", ".join(filter(None, (f"measured: {titles[0]}", words)))
-            found.append((title, view.reading or NOT_APPLICABLE, scores_in(view, table.columns), titles * compared))
+            found.append(
+                (title, view.reading or NOT_APPLICABLE, scores_in(view, table.columns), titles * (compared and is_same))
+            )
     ours = [
         ((name, by), values, next((theirs[title] for title in titles * is_comparable if title in theirs), None))
         for name, by, values, titles in found

@@ -123,6 +123,24 @@ def test_a_published_prm_s_search_by_our_rules_is_only_graded_as_published(folde
         assert names == [f"measured: Qwen2.5-Math-PRM-7B, {expected}", "measured: Qwen2.5-Math-PRM-7B, repaired"]
 
 
+def test_a_threshold_chosen_on_gsm8k_is_compared_with_no_fixed_one(folder: Path, root: Path) -> None:
+    """The paper's figures of Skywork on ProcessBench follow its best threshold there."""
+    write_project(root, "paper")
+    path = Path("params.yaml")
+    path.write_text(path.read_text().replace("baselines: []", "baselines: [qwen-prm, skywork]"))
+    write_everything()
+    for name, title in (("qwen-prm", "Qwen2.5-Math-PRM-7B"), ("skywork", "Skywork-PRM-7B")):
+        figures = {"mean_f1": 50.0, "interval": [40.0, 60.0], "titles": [title]}
+        write_json(Path(f"metrics/processbench/{name}.json"), figures)
+    main([])
+    tables = json.loads(Path("reports/tables.json").read_text())["tables"]["The paper's tables and ours"]
+    found = [row[0] for row in tables[0]["rows"]]
+    at = found.index("measured: Qwen2.5-Math-PRM-7B")
+    assert found[at:] == ["measured: Qwen2.5-Math-PRM-7B", "difference", "measured: Skywork-PRM-7B"]
+    assert "GSM8K" in paper.differs("processbench", ["Skywork-PRM-7B"])
+    assert paper.differs("prmbench", ["Skywork-PRM-7B"]) == ""
+
+
 def published_of(benchmark: str, key: str) -> float:
     return float(json.loads(Path(f"metrics/{benchmark}/full.json").read_text())["official"][key])
 
