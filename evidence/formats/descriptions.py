@@ -75,7 +75,7 @@ def card(lineage: Lineage) -> str:
     The pipeline writes both cards, and the lineage is added. Raises ``DataError`` for any other target, or if the card
     is not here.
     """
-    target = (lineage.target or "").rstrip("/")
+    target = lineage.target or ""
     section = lineage_section(lineage, target)
     is_model = target.startswith(SETTINGS.models)
     path = Path(SETTINGS.cards) / f"{PurePosixPath(target).name}.md" if is_model else Path(target) / "README.md"

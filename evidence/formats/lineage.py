@@ -122,7 +122,9 @@ def read_lineage(root: Path = Path("."), target: str | None = None, needs_record
     if target is None:
         chosen = history.behind(stages, [name for name, stage in stages.items() if stage.file == history.MAIN_LOCK])
     else:
-        chosen = history.ancestors(stages, Path(target.partition("#")[0]).as_posix())
+        path, mark, pointer = target.partition("#")
+        target = f"{Path(path).as_posix()}{mark}{pointer}"
+        chosen = history.ancestors(stages, Path(path).as_posix())
     known = dict(sorted(chosen.items()))
     above = {n: {m.name for dep in s.deps for m in history.producers(known, dep)} for n, s in known.items()}
     runs, unrecorded = [], []

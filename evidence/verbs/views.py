@@ -30,7 +30,9 @@ def rows_of(kind: Kind, root: Path, revision: str | None = None) -> Rows:
     files = Files(root, revision)
     if kind == "runs":
         with at(root, revision) as folder:
-            return [_run_row(run, files) for run in read_yaml(folder / "params.yaml").get("runs", ())]
+            params = folder / "params.yaml"
+            runs = read_yaml(params).get("runs") if params.exists() else None
+        return [_run_row(run, files) for run in runs] if isinstance(runs, list) else []
     rows = {"stages": _stage_rows, "outs": _out_rows, "records": _record_rows}[kind]
     return [row for stage in files.stages.values() for row in rows(stage, records_of(root, stage.name))]
 

@@ -16,11 +16,13 @@ from pathlib import Path
 import pytest
 
 from evidence.audit.records import records_of
+from evidence.formats.page.nodes import Nodes
 from evidence.record.ledger import RECEIPT, RECORDS, SIGNED, enter, enter_received
 from evidence.record.signing import KEY_FILE, own_key, public_pem, sign
 from evidence.record.statement import PAYLOAD_TYPE, RECEIPT_TYPE, statement_of
 from evidence.remote.publication import publication
 from evidence.verbs.check import check
+from evidence.verbs.views import rows_of
 from ground.hashing import digest_path
 from ground.io import sha256_file, write_json
 from tests.evidence.small import (
@@ -68,6 +70,17 @@ def test_a_record_of_another_run_attests_nothing(small: Path) -> None:
     assert (report.attested, report.signers) == (0, [])
     (text,) = [str(finding) for finding in report.errors]
     assert "the record of the run has 0.25" in text
+
+
+def test_a_target_may_be_named_from_the_current_folder(small: Path) -> None:
+    nodes = Nodes(small, f"./{MODEL}//weights.txt")
+    assert (nodes.lineage.target, nodes.tables) == (f"{MODEL}/weights.txt", f"{MODEL}/weights.txt")
+
+
+@pytest.mark.parametrize("text", ["runs: 10", "runs:", "rate: 1", None])
+def test_a_project_whose_parameters_name_no_runs_has_none(small: Path, text: str | None) -> None:
+    (small / "params.yaml").write_text(f"a: 1\n{text}\n") if text else (small / "params.yaml").unlink()
+    assert rows_of("runs", small) == []
 
 
 def test_what_a_run_used_beyond_its_stage_is_named(small: Path) -> None:

@@ -138,8 +138,8 @@ class Nodes:
     def __init__(self, root: Path, target: str | None) -> None:
         self.root = root
         self.pipeline = read_pipelines(root) if (root / MAIN).is_file() else {}
-        path, _, pointer = (target or "").partition("#")
         self.lineage = read_lineage(root, target, needs_record=False)
+        path, _, pointer = (self.lineage.target or "").partition("#")
         self.runs = {run.name: run for run in self.lineage.runs}
         self.keys = trusted_keys(root)
         self.stages = {stage.name: stage for stage in [*(r.stage for r in self.lineage.runs), *self.lineage.unrecorded]}
