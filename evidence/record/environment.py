@@ -38,8 +38,9 @@ _FILTER = re.compile(r"filter\..*\.(clean|smudge|process|required)", re.I)
 """Settings of git that name programs, which status, diff, hash-object and worktree would start."""
 _DIFFERS = ("diff", "log", "show")
 _NO_PROGRAMS = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=dirty", "--submodule=short")
-_GIT_OFF = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "log.showSignature=false")
+_GIT_OFF = ("core.fsmonitor=false", "core.hooksPath=/dev/null", "log.showSignature=false", "core.quotePath=false")
 GIT_ALONE = {"GIT_GRAFT_FILE": os.devnull, "GIT_OPTIONAL_LOCKS": "0", "GIT_ALLOW_PROTOCOL": "", "GIT_NONE": ""}
+GIT_ALONE["GIT_LITERAL_PATHSPECS"] = "1"  # a path is no pattern
 """No grafts, which give a commit different parents; no writing to the index; no fetching of missing objects."""
 _PROCESSOR = "/proc/cpuinfo"
 _PODMAN = Path("/run/.containerenv")

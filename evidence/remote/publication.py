@@ -18,7 +18,8 @@ from evidence.record.environment import git, revision
 from evidence.record.ledger import SIGNED
 from evidence.record.model_signature import MODEL_SIGNATURE
 from evidence.record.signing import key_id, own_public_keys
-from evidence.remote.published import SEEN, SENT, remember, remembered, signature
+from evidence.remote.published import SEEN, SENT, Manifest, remember, remembered, signature
+from evidence.settings import validated
 from ground.io import DataError, TransientError, parse_json, sha256_file, sha256_of
 from ground.remote import READ_S, Store, open_store
 from ground.settings import dump_yaml, read_yaml
@@ -117,6 +118,7 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
     if patch:
         evidence[f"patches/{sha256_of(patch)}.patch"] = patch
     branch = git("symbolic-ref", "--quiet", "--short", "HEAD", root=root)
+    profile = read_yaml(params).get("profile") if (params := root / "params.yaml").exists() else None
     keys = own_public_keys()
     evidence |= {f"keys/{key_id(key)}.pem": key for key in keys}
     lock = _lock(root, stages)
@@ -131,10 +133,11 @@ def publication(root: Path, stages: Collection[str] | None = None) -> tuple[dict
         "commit": commit,
         "tree": revision("HEAD^{tree}", root),
         "branch": branch.strip() if branch else None,
-        "profile": read_yaml(params).get("profile") if (params := root / "params.yaml").exists() else None,
+        "profile": profile if isinstance(profile, str) else None,
         "patch": sha256_of(patch) if patch else None,
         "key": key_id(keys[0]),
     }
+    validated(Manifest, manifest, "manifest")  # an entry of the log stays for ever
     return manifest, evidence
 
 

@@ -43,14 +43,20 @@ class CheckedCommit:
 
 
 def check_all_commits(root: Path, keys: Iterable[Path] = (), roots: Iterable[Path] = ()) -> list[CheckedCommit]:
-    """Check the locks of every commit that changed one, newest first; empty outside a repository.
+    """Check the locks of every commit that changed one, newest first; raises ``DataError`` if git cannot list them.
 
     A stage is attested if a key of ``trusted_keys`` signed a record of its run, and was valid then.
     """
     trusted = trusted_keys(root, keys, roots)
-    log = git("log", "--format=%H %cs", "--", *map(str, history.LOCK_FILES), root=root) or ""
+    log = git("log", "--full-history", "--format=%H %cs", "--", *map(str, history.LOCK_FILES), root=root)
+    if log is None:
+        raise DataError(f"{root.absolute()}: `git log` fails, so the history is unknown; correct what it names")
     records = cache(lambda stage: [(record, _fault(record, trusted)) for record in entered_records(root, stage)])
-    return [_checked(root, line, records) for line in log.splitlines()]
+    found = [_checked(root, line, records) for line in log.splitlines()]
+    if found and (git("rev-parse", "--is-shallow-repository", root=root) or "").strip() == "true":
+        what = "cuts the history off here; `git fetch --unshallow` gets the rest"
+        found[-1].findings.append(Finding(".git/shallow", what, "note"))
+    return found
 
 
 def _fault(record: Record, keys: Keys) -> str:

@@ -6,6 +6,7 @@ With ``KEY=VALUE`` it finds the runs whose record has this fact: a package, a ho
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -185,5 +186,6 @@ def _in_git(path: Path, root: Path) -> Iterator[Place]:
         return
     found = git("log", "--all", "-1", "--format=%H", "--name-only", f"--find-object={digest.strip()}", root=root) or ""
     commit, *names = found.split("\n\n", 1)
+    top = (git("rev-parse", "--show-cdup", root=root) or "").strip("\n")
     for name in "".join(names).splitlines():
-        yield _place("git", commit[:12], None, "tracked file", name)
+        yield _place("git", commit[:12], None, "tracked file", os.path.relpath(root / top / name, root))

@@ -168,3 +168,9 @@ def test_a_clone_that_changes_the_ends_of_lines_gets_the_recorded_bytes(project:
     run(project, "commit", "-qm", "attributes")
     run(project, *changes, "same")
     assert (project / "same/figure.txt").read_bytes() == TEXT.encode()
+
+
+def test_a_path_is_no_pattern(project: Path) -> None:
+    (project / "figure[.]txt").write_text("untracked\n")
+    assert Workspace(project).is_tracked("figure.txt")
+    assert not Workspace(project).is_tracked("figure[.]txt")

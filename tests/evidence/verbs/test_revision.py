@@ -9,7 +9,9 @@ import pytest
 from evidence.dvc import history
 from evidence.dvc.pipeline import read_pipelines
 from evidence.record.reading import read_records
+from evidence.remote.publication import publication
 from evidence.verbs.every_commit import check_all_commits
+from evidence.verbs.finding import find
 from evidence.verbs.targets import Files, Target, at, commit_of, names_at, read_at, target_of
 from ground.io import DataError
 from tests.evidence.verbs.conftest import git
@@ -51,6 +53,43 @@ def test_a_project_in_a_folder_of_a_repository_is_read_at_a_revision(small: Path
     for outside in ("../params.yaml", "../../../../../../../../etc/hostname.absent"):
         with pytest.raises(DataError, match="no such file"):
             Files(small).read(outside)
+
+
+def test_a_commit_that_a_merge_left_behind_is_checked_and_a_history_that_git_cannot_list_is_an_error(
+    small: Path, tmp_path: Path
+) -> None:
+    git(small, "init", "-q", "-b", "main")
+    git(small, "add", "dvc.lock", "dvc.yaml", "params.yaml")
+    git(small, "commit", "-qm", "first")
+    git(small, "checkout", "-qb", "forged")
+    lock = (small / "dvc.lock").read_text()
+    (small / "dvc.lock").write_text(lock.replace("rate: 0.5", "rate: 0.7"))
+    git(small, "commit", "-qam", "forged")
+    git(small, "checkout", "-q", "main")
+    git(small, "merge", "-q", "-s", "ours", "-m", "merge", "forged")
+    forged = git(small, "rev-parse", "forged").strip()
+    assert forged in [each.commit for each in check_all_commits(small)]
+    git(tmp_path, "clone", "-q", "--depth", "1", f"file://{small}", "shallow")
+    (cut,) = check_all_commits(tmp_path / "shallow")
+    assert "note: .git/shallow: cuts the history off here" in str(cut.findings[-1])
+    (small / ".git/HEAD").write_text("ref: refs/heads/absent\n")
+    with pytest.raises(DataError, match="the history is unknown"):
+        check_all_commits(small)
+
+
+def test_a_profile_that_is_no_text_is_left_out_of_the_log(small: Path) -> None:
+    (small / "params.yaml").write_text("profile: false\n")
+    assert publication(small)[0]["profile"] is None
+
+
+def test_the_path_of_a_file_in_git_is_relative_and_has_no_escapes(small: Path) -> None:
+    git(small.parent, "init", "-q")
+    name = "data/d\u00e9 f.txt"
+    (small / name).write_text("once")
+    git(small.parent, "add", f"project/{name}")
+    git(small.parent, "commit", "-qm", "first")
+    places = find(str(small / name), small)["places"]
+    assert [place["path"] for place in places if place["kind"] == "git"] == [name]
 
 
 @pytest.mark.parametrize("revision", ["absent", "", "--all", "HEAD~99"])
