@@ -85,10 +85,7 @@ def value_at(content: Any, key: str, default: Any = None) -> Any:
 
 
 def params_of(root: Path, stage: Stage) -> dict[str, Any]:
-    """The values of a stage's parameters in ``root``.
-
-    Raises ``DataError`` if they cannot be read, or one is absent or cannot be in a record, which is JSON.
-    """
+    """The values of a stage's parameters; raises ``DataError`` if one cannot be read, or cannot be in a record."""
     content = read_yaml(root / stage.params_file) if stage.params else {}
     missing = object()
     values = {key: value_at(content, key, missing) for key in stage.params}

@@ -36,10 +36,7 @@ _WHILE_RUNNING = ("torch", "cuda", "variables", "edited_files")
 
 @dataclass(slots=True)
 class Side:
-    """One side: its title, its stages, the files as they were, and the records of the runs of the stages.
-
-    ``is_one`` is true for a record or an out, which names one stage.
-    """
+    """One side: its title, stages, files and records of its runs; ``is_one`` if it is a record or an out."""
 
     title: str
     stages: dict[str, Locked]
