@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -121,9 +121,9 @@ def bench(
         _refuse(ctx, _GUIDED, "only for --on search")
     if not model.startswith(_CRITIC):
         _refuse(ctx, _JUDGE, "only for a chat model, critic:NAME")
-    kept, seconds = kept_results(predictions, model, names)
     if predictions is not None:
         make_folder(predictions)  # an evaluation may take hours, and it ends with writing there
+    identity: dict[str, Any] = {}
     if model.startswith(_CRITIC):
         from pathfinder.core.params import CriticSettings
         from pathfinder.judge.critics import critic_named
@@ -142,6 +142,7 @@ def bench(
             price_per_million_tokens=price,
         )
         critic = critic_named(model.removeprefix(_CRITIC), answer_tokens)
+        kept, seconds = kept_results(predictions, model, identity, names)
         rows = evaluate.bench_critic(critic, names, selection, settings, served)
     else:
         from pathfinder.baselines.named import named
@@ -149,13 +150,16 @@ def bench(
         server = _only(url)
         search = SearchOptions(policy, policy_url, problems, candidates, rules)
         found = named(model, revision, dtype, system)
+        identity = evaluate.identity_of(found)
+        kept, seconds = kept_results(predictions, model, identity, names)
         found.warn()
-        rows = evaluate.bench_prm(found, names, selection, search, server)
+        rows = evaluate.bench_prm(found, identity, names, selection, search, server)
     made = [asdict(row) for row in rows]
     if predictions is not None:
         seconds += time.monotonic() - start
         held = [*map(asdict, kept), *made]
-        write_json(predictions / RESULT, {"model": model, "seconds": seconds, "rows": held})
+        result = {"model": model, "identity": identity, "seconds": seconds, "rows": held}
+        write_json(predictions / RESULT, result)
         for file, content in eval_results(rows).items():
             write_text(predictions / ".eval_results" / file, content)
     show(made, as_json, printed(rows))

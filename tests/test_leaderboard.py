@@ -83,6 +83,12 @@ def test_one_folder_holds_one_model_s_results_on_several_benchmarks(folder: Path
     done = CLI.invoke(app, ["bench", "other", "--predictions", "parts"])
     assert done.exit_code == 1
     assert "parts/bench.json: the result of model; name another folder for other" in done.stderr
+    trained, _ = save_prm(Path("model"))
+    next(trained.parameters()).data.mul_(-2)
+    trained.save_pretrained("model")
+    done = CLI.invoke(app, ["bench", "model", "--on", "prmbench", "--predictions", "parts"])
+    assert done.exit_code == 1
+    assert "parts/bench.json: the result of other weights or settings of model; name another folder" in done.stderr
 
 
 def test_predictions_that_no_row_is_about_are_left_out(folder: Path) -> None:

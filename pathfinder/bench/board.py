@@ -43,16 +43,23 @@ def read_results(folders: Sequence[Path]) -> Results:
     return found
 
 
-def kept_results(folder: Path | None, model: str, names: Collection[str]) -> tuple[list[Row], float]:
+def kept_results(
+    folder: Path | None, model: str, identity: Mapping[str, Any], names: Collection[str]
+) -> tuple[list[Row], float]:
     """The rows of an earlier result in ``folder`` on benchmarks other than ``names``, and the seconds that it took.
 
-    Raises ``DataError`` if the result belongs to a different model.
+    Raises ``DataError`` if the result belongs to a different model, or to one of the name ``model`` with a different
+    ``identity``.
     """
     if folder is None or not (folder / RESULT).exists():
         return [], 0.0
     ((result, rows),) = read_results([folder]).values()
     if result.get("model") != model:
         raise DataError(f"{folder / RESULT}: the result of {result.get('model')}; name another folder for {model}")
+    if result.get("identity", identity) != identity:  # an older result has none
+        raise DataError(
+            f"{folder / RESULT}: the result of other weights or settings of {model}; name another folder for these"
+        )
     kept = [row for row in rows if row.benchmark not in names]
     return kept, float(result["seconds"]) if kept else 0.0
 

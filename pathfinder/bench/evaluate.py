@@ -81,15 +81,24 @@ def parse_benchmarks(text: str) -> list[Name]:
     return [BENCHMARKS[name] for name in names]
 
 
+def identity_of(model: Named) -> dict[str, Any]:
+    """What determines a PRM's scores, as JSON: the digest of its folder, its precision, and its published PRM."""
+    return {"model": digest_of(digests_of(model.model.folder)), "dtype": model.dtype, "system": model.system}
+
+
 def bench_prm(
-    model: Named, names: Sequence[Name], selection: Selection, search: SearchOptions, url: str | None = None
+    model: Named,
+    identity: dict[str, Any],
+    names: Sequence[Name],
+    selection: Selection,
+    search: SearchOptions,
+    url: str | None = None,
 ) -> list[Row]:
-    """Evaluate a PRM, on every GPU of this machine or behind the server at ``url``.
+    """Evaluate a PRM, on every GPU of this machine or behind the server at ``url``; ``identity`` is ``identity_of`` it.
 
     Raises ``DataError`` for a bad row of a benchmark, or a model, policy or server that does not fit.
     """
     scoring = model.settings(url).model_copy(update={"processes": 0})
-    identity = {"model": digest_of(digests_of(model.model.folder)), "dtype": model.dtype, "system": model.system}
     kept = f"bench/{digest_of(identity | {'served': bool(url)})[:16]}"
     evaluations = {name: selection.read(name) for name in names if name != "search"}
     task = search.read(selection.data / "search", selection.limit) if "search" in names else None
