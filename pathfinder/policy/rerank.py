@@ -13,7 +13,7 @@ from pathfinder.benchmarks.grading import Grader, last_boxed, majority
 from pathfinder.core.given import Given, GivenRow
 from pathfinder.core.layouts import CANDIDATES
 from pathfinder.core.prompts import STEP_SEPARATOR
-from pathfinder.core.steps import PRM, Solution
+from pathfinder.core.steps import PRM, Solution, StepScore
 from pathfinder.policy.choosing import SCORES, choose
 
 
@@ -69,12 +69,11 @@ def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:
     """
     with Grader() as grader:
         for one in given:
-            places = [place for place, steps in enumerate(one.steps) if steps]
-            asked = [Solution(f"{one.id}, solution {place}", one.problem, one.steps[place]) for place in places]
-            scored = prm.score(asked)
-            rewards: list[list[float] | None] = [None] * len(one.steps)
-            for place, steps in zip(places, scored, strict=True):
-                rewards[place] = [0.0 if math.isnan(step.reward) else step.reward for step in steps] or None
+            different = dict.fromkeys(filter(None, one.steps))  # equal ones are scored once: rounding breaks no tie
+            names = {steps: f"{one.id}, solution {one.steps.index(steps)}" for steps in different}
+            asked = [Solution(names[steps], one.problem, steps) for steps in different]
+            scored = dict(zip(different, map(_rewards, prm.score(asked)), strict=True))
+            rewards = [scored.get(steps) for steps in one.steps]
             votes = grader.votes(one.answers)
             most = majority(votes)
             vote = None if most is None else votes.index(most)
@@ -82,6 +81,10 @@ def reranked(prm: PRM, given: Sequence[Candidates]) -> Iterator[dict[str, Any]]:
             chosen = choose(rewards, without if most is None else votes) | {"vote": vote}
             row = {"id": one.id, "chosen": chosen, "answers": list(one.answers), "rewards": rewards}
             yield row | {"unlike": list(dict.fromkeys(said for each in asked for said in prm.known.unlike(each)))}
+
+
+def _rewards(steps: Sequence[StepScore]) -> list[float] | None:
+    return [0.0 if math.isnan(step.reward) else step.reward for step in steps] or None
 
 
 def drawn(one: Candidates, row: Mapping[str, Any]) -> Iterator[str]:

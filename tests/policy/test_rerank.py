@@ -59,6 +59,19 @@ def test_equal_answers_vote_together_however_they_are_spelled(tmp_path: Path) ->
     assert chosen(tmp_path, row) == dict.fromkeys(SCORES, 0) | dict.fromkeys(WEIGHTED_RULES, 1) | {"vote": 1}
 
 
+def test_the_first_of_equal_solutions_is_chosen(tmp_path: Path) -> None:
+    """A reward depends on the place in a batch, in the last digits."""
+
+    class Rounding(Rewards):
+        def score(self, solutions: Sequence[Solution], on_done: Any = None) -> list[list[StepScore]]:
+            return [[StepScore({}, 0.5 + place / 1e8) for _ in one.steps] for place, one in enumerate(solutions)]
+
+    given = write(tmp_path, {"problem": "P", "solutions": [["1", "2"]] * 3, "answers": ["1", "1", "1"]})
+    (found,) = reranked(Rounding(), read_candidates(read_given(given)))
+    assert found["chosen"] == dict.fromkeys([*RULES, "vote"], 0)
+    assert found["rewards"] == [[0.5, 0.5]] * 3
+
+
 def test_texts_are_split_and_their_answers_read(tmp_path: Path) -> None:
     row = {"question": "P", "candidates": ["1\n\n2 \\boxed{7}", "3"], "id": 4}
     (found,) = read_candidates(read_given(write(tmp_path, row)))
