@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ground.settings import read_yaml
 from pathfinder.bench.rows import SIZES
+from pathfinder.benchmarks.readers import CLASSES
 from pathfinder.core.mixes import share_of
 from pathfinder.core.params import Params, Vllm
 from pathfinder.core.runs import parse_run
@@ -149,10 +150,17 @@ def _reading_hours(tokens: float, shape: Shape, device: Device, cards: int) -> f
     return 2.0 * shape.parameters * tokens / (max(1, cards) * READ_SHARE * 1e12 * card_of(device).tflops) / 3600
 
 
+def _items(params: Params, benchmark: str) -> int:
+    """The items that the limits leave; a limit of PRMBench counts per class."""
+    if benchmark == "prmbench":
+        return min(ITEMS[benchmark], params.prmbench.limit * len(CLASSES) or ITEMS[benchmark])
+    return sum(min(size, params.processbench.limit or size) for size in SIZES[benchmark].values())
+
+
 def _scoring(params: Params, device: Device, shape: Shape, benchmark: str, kind: str, count: int) -> Estimate:
     """Our runs on PRMBench are scored twice: by our prompt, and in one pass by the published one."""
     tokens = BOTH_PASSES[benchmark] + (FIRST_PASS[benchmark] if benchmark == "prmbench" else 0.0)
-    tokens = count * (FIRST_PASS[benchmark] if kind else tokens)
+    tokens = count * (FIRST_PASS[benchmark] if kind else tokens) * _items(params, benchmark) / ITEMS[benchmark]
     cards = params.score.processes or device.cards
     name = f"{kind} on {benchmark}" if kind else benchmark
     basis = f"{count} systems, {tokens / 1e6:,.0f} M tokens"
@@ -189,8 +197,9 @@ def _searches(params: Params, device: Device, shape_of: Shapes, systems: dict[st
 def _critics(params: Params) -> Estimate:
     from pathfinder.judge.critics import CRITICS  # loads torch
 
-    votes = [params.critic.votes or critic.votes for critic in CRITICS if critic.name in params.critics]
-    calls = ITEMS["processbench"] * sum(votes) + ITEMS["prmbench"] * len(votes)
+    asked, votes = [critic.votes for critic in CRITICS if critic.name in params.critics], params.critic.votes
+    calls = _items(params, "processbench") * sum(votes or usual for usual in asked)
+    calls += _items(params, "prmbench") * (votes or 1) * len(asked)
     tokens = calls * (CRITIC_READS + CRITIC_WRITES)
     return Estimate("critic", None, tokens, params.critic.price_per_million_tokens, f"{calls:,} calls")
 

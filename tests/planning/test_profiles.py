@@ -14,7 +14,9 @@ from ground.io import DataError
 from pathfinder.core.mixes import share_of
 from pathfinder.core.params import load_params
 from pathfinder.core.runs import parse_runs
+from pathfinder.models.cards import gpus
 from pathfinder.planning import profiles
+from pathfinder.planning.estimates import estimates
 
 GPU_PROFILES = [
     "evaluate-published",
@@ -135,3 +137,17 @@ def test_a_source_that_is_not_pinned_says_so(root: Path, copy: Path, name: str) 
         if not source.is_pinned:
             told = [line for line in lines if source.location in line and "not pinned" in line]
             assert told, f"{source.name}: no comment says that it is not pinned"
+
+
+def test_the_calls_of_judges_follow_votes_and_limits(root: Path) -> None:
+    """Fails if a plan leaves out the votes on PRMBench, or plans items that the limits leave out."""
+    paper, found = profiles.load(root, "evaluate-published"), list[str]()
+    for votes, limit in ((0, 0), (8, 0), (8, 10)):
+        limits = {
+            name: getattr(paper, name).model_copy(update={"limit": limit}) for name in ("processbench", "prmbench")
+        }
+        critic = paper.critic.model_copy(update={"votes": votes})
+        asked = paper.model_copy(update={"critics": ["critic-gpt-4o"], "critic": critic, **limits})
+        (estimate,) = estimates(asked, gpus(80), lambda _: pytest.fail("reads a model"), ())
+        found.append(estimate.basis)
+    assert found == ["9,616 calls", "76,928 calls", "1,040 calls"]
