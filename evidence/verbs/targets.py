@@ -53,7 +53,7 @@ def at(root: Path, revision: str | None) -> Iterator[Path]:
         for file, content in read_at(root, revision, names).items():
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).write_bytes(content)
-        for link in _LINKED:
+        for link in (name for name in _LINKED if (root / name).exists()):
             (folder / link).symlink_to((root / link).resolve())
         try:
             yield folder

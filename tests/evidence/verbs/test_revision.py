@@ -48,6 +48,7 @@ def test_a_project_in_a_folder_of_a_repository_is_read_at_a_revision(small: Path
     git(small.parent, "commit", "-qm", "first")
     assert {"dvc.yaml", "params.yaml"} <= {*names_at(small, "HEAD")}
     assert Files(small, "HEAD").read("params.yaml") == (small / "params.yaml").read_bytes()
+    (small / ".dvc").rename(small.parent / ".dvc")
     (checked,) = check_all_commits(small)
     assert (checked.stages, checked.attested) == (2, 2)
     for outside in ("../params.yaml", "../../../../../../../../etc/hostname.absent"):
