@@ -16,7 +16,6 @@ from evidence.dvc.pipeline import read_pipeline
 from evidence.dvc.stores import object_file, read_listing
 from evidence.record.environment import git
 from evidence.remote.guard import Guard
-from evidence.remote.published import Entry
 from flows.local import storage
 from flows.local.dvc import Dvc, require_project
 from flows.local.graph import meet, missing_data
@@ -76,11 +75,13 @@ def pull(root: Path, keys: Iterable[Path] = (), force: bool = False, apply: bool
     commit = (git("rev-parse", "HEAD", root=root) or "").strip() or None
     entry = guard.entry_of(commit)
     dvc.fetch(missing_data(root))
-    lock = _place_lock(root, guard, entry, force)
+    content = guard.lock_file(entry).read_bytes()
+    lock = _require_replaceable(root, guard, content, force)
     known = read_pipeline(root)
     stages = {name: stage for name, stage in guard.locked(entry).items() if name in known}
     outs = {path: md5 for stage in stages.values() for path, md5 in stage.outs.items()}
     objects = guard.fetcher.provide(outs)
+    write_bytes(root / MAIN_LOCK, content)
     dvc.checkout(*stages, force=force)
     patch = guard.published.folder / "patches" / f"{entry.manifest.patch}.patch" if entry.manifest.patch else None
     changed = _changed(root, patch) - {MAIN_LOCK} if patch else set()
@@ -134,14 +135,11 @@ def install(place: Path, cache: Path, md5: str) -> None:
             shutil.copyfile(object_file(cache, inner), temporary)
 
 
-def _place_lock(root: Path, guard: Guard, entry: Entry, force: bool) -> str:
-    """Put the run's lock in place; returns what was done."""
-    target, content = root / MAIN_LOCK, guard.lock_file(entry).read_bytes()
-    if target.exists() and target.read_bytes() == content:
+def _require_replaceable(root: Path, guard: Guard, content: bytes, force: bool) -> str:
+    """Say what becomes of the lock; raises ``DataError`` if it has changes that no published run made."""
+    if (own := (root / MAIN_LOCK).read_bytes() if (root / MAIN_LOCK).exists() else None) == content:
         return "is the run's"
-    published = map(guard.lock_file, guard.entries)
-    is_known = target.exists() and any(file.read_bytes() == target.read_bytes() for file in published if file.exists())
+    is_known = any(file.read_bytes() == own for file in map(guard.lock_file, guard.entries) if file.exists())
     if git("status", "--porcelain", "--", MAIN_LOCK, root=root) and not is_known and not force:
         raise DataError(f"{MAIN_LOCK}: has changes that no published run made; commit them, or replace it with --force")
-    write_bytes(target, content)
     return "replaced by the run's"

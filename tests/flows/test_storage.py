@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from ruamel.yaml import YAML
@@ -14,7 +15,7 @@ from evidence.dvc.history import read_lock
 from evidence.dvc.lock import entries, replace_entries
 from evidence.dvc.stores import remote_of
 from evidence.record.signing import KEY_FILE
-from flows.local import storage
+from flows.local import restore, storage
 from flows.local.storage import preflight
 from flows.local.transfer import prepare
 from ground.io import DataError
@@ -174,3 +175,37 @@ def test_a_manifest_names_the_state_of_the_code_and_the_lock_that_has_the_parame
     git(folder, "checkout", "-q", "--detach")
     detached = storage.publish(folder, "store")
     assert json.loads(store.read(f"manifests/{detached.manifest}.json"))["branch"] is None
+
+
+def test_a_pull_whose_objects_are_refused_leaves_the_lock(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refusing:
+        """A guard of a run with another lock, whose object was changed in the remote."""
+
+        published, entries = SimpleNamespace(), [SimpleNamespace(manifest=SimpleNamespace(patch=None))]
+
+        def __init__(self, root: Path, keys: object) -> None:
+            self.fetcher = self
+            (root / "theirs.lock").write_text("schema: '2.0'\nstages: {}\n")
+
+        def entry_of(self, commit: str | None) -> object:
+            return self.entries[0]
+
+        def lock_file(self, entry: object) -> Path:
+            return folder / "theirs.lock"
+
+        def locked(self, entry: object) -> dict[str, object]:
+            return {}
+
+        def provide(self, outs: object) -> int:
+            raise DataError("its md5 is another one")
+
+    git(folder, "init", "-q")
+    (folder / "dvc.yaml").write_text("stages: {}\n")
+    (folder / "dvc.lock").write_text("schema: '2.0'\n")
+    git(folder, "add", "-A")
+    git(folder, "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "-qm", "results")
+    monkeypatch.setattr(restore, "Guard", Refusing)
+    monkeypatch.setattr(restore, "Dvc", lambda _: SimpleNamespace(fetch=lambda _: None))
+    with pytest.raises(DataError, match="its md5 is another one"):
+        restore.pull(folder)
+    assert (folder / "dvc.lock").read_text() == "schema: '2.0'\n"
