@@ -88,7 +88,7 @@ def test_a_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
 
 
 def test_other_code_continues_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fails if the same command goes on from the checkpoints of the code before a `git pull`."""
+    """Fails if the same command resumes from checkpoints that the code before a `git pull` wrote."""
     file, places = write_lines(tmp_path / "own.jsonl", world_rows(3)), list[Path]()
 
     def stopped(*given: Any) -> Any:

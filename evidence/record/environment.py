@@ -154,9 +154,11 @@ def git(*words: str, root: Path = Path(".")) -> str | None:
     It starts no program that the repository names, asks no remote, and reads commits as they were made: without
     replacements and grafts.
     """
+    after = 1 + next(place for place, word in enumerate(words) if not word.startswith("-"))  # options of git come first
+    off = _NO_PROGRAMS if words[after - 1] in _DIFFERS else ()
     try:
         result = subprocess.run(
-            [*git_in(root.absolute()), *words[:1], *(_NO_PROGRAMS if words[0] in _DIFFERS else ()), *words[1:]],
+            [*git_in(root.absolute()), *words[:after], *off, *words[after:]],
             env=os.environ | GIT_ALONE,
             capture_output=True,
             check=False,

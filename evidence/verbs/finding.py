@@ -140,19 +140,9 @@ def _of_commits(root: Path, now: Iterable[str], wanted: set[str]) -> Iterator[Ro
 
     Equal files are read once; a file that is not valid is left out.
     """
-    words = (
-        "log",
-        "--all",
-        "--root",
-        "--full-history",
-        "-c",
-        "--name-only",
-        "--relative",
-        "-z",
-        "--format=%x01%H",
-        "--",
-    )
-    log = git("--no-literal-pathspecs", *words, *map(str, history.LOCK_FILES), "*.dvc", root=root) or ""
+    walk = ("--no-literal-pathspecs", "log", "--all", "--root", "--full-history", "-c")
+    form = ("--name-only", "--relative", "-z", "--format=%x01%H")
+    log = git(*walk, *form, "--", *map(str, history.LOCK_FILES), "*.dvc", root=root) or ""
     seen = {(name, (root / name).read_bytes()) for name in now}
     for commit, *names in (part.split("\0") for part in log.split("\1")[1:]):
         for name, content in read_at(root, commit, filter(None, (name.strip("\n") for name in names))).items():

@@ -110,7 +110,7 @@ class Laboratory:
     def noise(self, block: str, cell: Cell) -> dict[str, Flips]:
         """The shares of a block's wrong labels, ``true`` and ``estimated``; empty without wrong labels.
 
-        The estimate takes 16 trainings, so it is stored beside the material.
+        The estimate takes 16 trainings, so its result is stored in a folder next to the material.
         """
         if not any(self.plan.block(block).flips):
             return {}

@@ -66,6 +66,7 @@ def test_no_program_that_the_repository_names_is_run(project: Path, setting: str
     assert "with uncommitted changes: figure.txt" in workspace.state_of_commit()
     assert not workspace.is_committed("figure.txt")
     assert "forged" in (git("diff", "HEAD", root=project) or "")
+    assert git("--no-literal-pathspecs", "log", "-p", "--", "*.txt", root=project)
     assert not mark.exists()
     for words in (["status"], ["diff", "HEAD"]):
         git_by_itself(project, *words)
