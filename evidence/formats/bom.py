@@ -67,7 +67,7 @@ def _whole(lineage: Lineage) -> list[Artefact]:
 def _artefact(artefact: Artefact, lineage: Lineage, whole: list[Artefact]) -> Component:
     runs = _makers(artefact, lineage)
     source = lineage.source_of(artefact.path)
-    files = [_file(file) for file in artefact.leaves()] if artefact.is_folder else []
+    files = [_file(file, artefact) for file in artefact.leaves()] if artefact.is_folder else []
     kind = "configuration" if media_type(artefact.path) == "application/yaml" else "dataset"
     return {
         "type": "machine-learning-model" if artefact.is_model else "data",
@@ -110,10 +110,10 @@ def _model_parameters(runs: list[Run], whole: list[Artefact]) -> Component:
     return {"task": SETTINGS.task, "approach": {"type": "supervised"}, "datasets": datasets}
 
 
-def _file(file: Artefact) -> Component:
+def _file(file: Artefact, folder: Artefact) -> Component:
     return {
         "type": "file",
-        "bom-ref": f"{_ref(file.path)}#file",
+        "bom-ref": f"{_ref(folder.path)}#{file.path.removeprefix(f'{folder.path}/')}",  # unique: folders may overlap
         "mime-type": media_type(file.path),
         "name": file.path,
         "hashes": _hashes(file),

@@ -168,19 +168,21 @@ def _place_inputs(record: Record, root: Path, folder: Path) -> None:
     files = Files(root)
     for path, entry in record.content["inputs"].items():
         target = folder / path
-        if target.exists():  # tracked by git
-            if digest_path(target).sha256 == entry["sha256"]:
-                continue
-            raise DataError(f"{path}: its bytes in the commit differ from the bytes that the run read")
+        in_commit = target.exists()
+        if in_commit and digest_path(target).sha256 == entry["sha256"]:
+            continue
         if entry["md5"].endswith(".dir"):
-            target.mkdir(parents=True)  # also if it is empty
+            target.mkdir(parents=True, exist_ok=True)  # also if it is empty
         if (listed := entry.get("files")) is None:
             wanted = files.files_of(path, entry["md5"])
         else:
             wanted = {f"{path}/{name}": file["md5"] for name, file in listed.items()}
         for name, md5 in wanted.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(files.stored(name, md5), folder / name)
+            if not (folder / name).exists():
+                (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(files.stored(name, md5), folder / name)
+        if in_commit and digest_path(target).sha256 != entry["sha256"]:
+            raise DataError(f"{path}: its bytes in the commit differ from the bytes that the run read")
 
 
 def _run(record: Record, folder: Path) -> None:

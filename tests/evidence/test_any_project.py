@@ -11,10 +11,27 @@ from pathlib import Path
 import pytest
 
 from ground.io import sha256_file
-from tests.evidence.foreign import EXAMPLE, SHELL, run_in, write_project
+from tests.evidence.foreign import EXAMPLE, SHELL, WRAPPER, run_in, write_project
 from tests.evidence.test_bundle import verified
 
 FILES = {"example": EXAMPLE, "shell": SHELL}
+PARTLY = {
+    "dvc.yaml": f"""
+stages:
+  sort:
+    cmd: {WRAPPER} sh sort.sh
+    deps: [data/text.txt, sort.sh]
+    outs: [work/sorted]
+  join:
+    cmd: {WRAPPER} sort -m work/note.txt work/sorted/text.txt -o joined.txt
+    deps: [work]
+    outs: [joined.txt]
+""",
+    "data/text.txt": "two\none\n",
+    "work/note.txt": "three\n",
+    "sort.sh": "mkdir work/sorted\nsort data/text.txt > work/sorted/text.txt\n",
+}
+"""A stage reads a folder with a file that git has and an out of another stage."""
 
 
 @pytest.fixture(
@@ -82,3 +99,14 @@ def test_a_record_names_the_program_and_its_words(foreign: Path) -> None:
     assert (foreign / "words/title.txt").read_text() == "two words\n"
     assert record["unlisted_modules"] == {}
     assert [stage["stage"] for stage in json.loads(run_in(foreign, "python", "-m", "evidence", "list", "--json"))]
+
+
+def test_a_folder_that_git_has_in_part_is_replayed_and_exported(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    write_project(project, PARTLY)
+    assert "identical" in run_in(project, "python", "-m", "evidence", "replay", "join")
+    parts = json.loads(run_in(project, "python", "-m", "evidence", "export", "--format", "cyclonedx"))["components"]
+    names = [each["bom-ref"] for part in parts for each in (part, *part.get("components", ()))]
+    assert {"artefact:work#sorted/text.txt", "artefact:work/sorted#text.txt"} <= set(names)
+    assert len(names) == len(set(names))

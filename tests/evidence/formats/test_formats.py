@@ -154,7 +154,7 @@ def test_the_strict_validator_accepts_the_bill_of_materials(study: Path, lineage
     ]
     assert parts["artefact:artifacts/raw/corpus"]["licenses"] == [{"license": {"name": "Apache-2.0"}}]
     weights = hashlib.sha256((study / "models/full/weights.txt").read_bytes()).hexdigest()
-    assert {"alg": "SHA-256", "content": weights} in inner["artefact:models/full/weights.txt#file"]["hashes"]
+    assert {"alg": "SHA-256", "content": weights} in inner["artefact:models/full#weights.txt"]["hashes"]
     package = next(each for each in parts.values() if each["name"] == "pydantic")
     assert package["purl"] == f"pkg:pypi/pydantic@{package['version']}"
     assert package["licenses"] == [{"expression": "MIT"}]
