@@ -72,11 +72,18 @@ def again(name: Annotated[str, typer.Argument(metavar="BLOCK/CELL")]) -> None:
     if not path.exists():
         raise DataError(f"{path} does not exist; name a finished cell as BLOCK/CELL")
     stored, found = read_json(path), laboratory().measure(block, cell)
-    differing = [key for key in ("identity", "processbench", "prmbench") if stored[key] != found[key]]
+    differing = [key for key in ("identity", "processbench", "prmbench") if not _has(stored[key], found[key])]
     for reading, figures in found["processbench"].items():
         before = stored["processbench"][reading]["f1"]
         print(f"{reading}: F1 {_shown(figures['f1'])} at 0, 3 and 10 % of not-optimal steps; stored {_shown(before)}")
     print(f"different: {', '.join(differing)} (stored by {stored['machine']})" if differing else "the same figures")
+
+
+def _has(stored: Any, found: Any) -> bool:
+    """True if ``stored`` has all of ``found``; older cells have further figures."""
+    if isinstance(found, dict):
+        return all(key in stored and _has(stored[key], value) for key, value in found.items())
+    return bool(stored == found)
 
 
 def _shown(f1: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Figures of one cell: F1 at shares of not-optimal steps, with thresholds that a dev set chose, and the area under ROC.
+"""Figures of one cell: F1 at shares of not-optimal steps, with thresholds that a dev set chose, and PRMScore.
 
 A prediction for a solution with an error depends only on the steps up to the first one, so later steps are not scored.
 """
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from extras.experiment.plan import MAIN_SHARE, SHARES
+from extras.experiment.plan import SHARES
 from ground.io import DataError
 from pathfinder.benchmarks import prmbench
 from pathfinder.benchmarks.processbench import Table, f1_of, first_error
@@ -25,7 +25,6 @@ from world.oracle import assess_to_error
 from world.story import read_story
 
 Weights = npt.NDArray[np.float64]
-Bits = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +85,6 @@ def weighted_f1(table: Table, weights: Weights) -> float:
     return float(f1_of(accuracies).mean())
 
 
-def auc(scores: npt.NDArray[np.float64], good: Bits) -> float:
-    """The probability in percent that a good step has a higher score than a bad one; ties count half."""
-    order = np.sort(scores[~good])
-    below = np.searchsorted(order, scores[good], "left") + np.searchsorted(order, scores[good], "right")
-    return float(50 * below.mean() / max(1, len(order)))
-
-
 def table_at(items: Sequence[Judged], values: Sequence[Sequence[float]], threshold: float) -> Table:
     """Hits and misses of the items if a step with a value below ``threshold`` is an error."""
     found = {j.item.key: first_error([v >= threshold for v in mine]) for j, mine in zip(items, values, strict=True)}
@@ -124,21 +116,10 @@ def by_reading_of(
     test: Sequence[Judged], test_scores: Sequence[Sequence[StepScore]], reading: str, threshold: float
 ) -> dict[str, Any]:
     """The figures of one reading on the ProcessBench-like set, in percent. ``hits`` is a hexadecimal string of bits."""
-    values = [[score.read(reading) for score in steps] for steps in test_scores]
-    table, at_half = (table_at(test, values, at) for at in (threshold, 0.5))
-    flat = np.array([value for mine in values for value in mine])
-    sound = np.array(
-        [place != j.item.label for j, mine in zip(test, values, strict=True) for place in range(len(mine))]
-    )
-    idle = np.array([place in j.idle for j, mine in zip(test, values, strict=True) for place in range(len(mine))])
-    kinds = sorted({judged.kind for judged in test} - {""})
+    table = table_at(test, [[score.read(reading) for score in steps] for steps in test_scores], threshold)
     return {
         "threshold": threshold,
         "f1": {str(share): weighted_f1(table, weights_at(test, share)) for share in SHARES},
-        "f1_at_half": weighted_f1(at_half, weights_at(test, MAIN_SHARE)),
-        "auc": {"sound": auc(flat, sound), "good": auc(flat, sound & ~idle)},
-        "false_alarms": [int((flat[group & sound] < threshold).sum()) for group in (idle, ~idle)],
-        "recall": {kind: 100 * float(table.hit[[j.kind == kind for j in test]].mean()) for kind in kinds},
         "hits": np.packbits(table.hit).tobytes().hex(),
     }
 
