@@ -15,8 +15,8 @@ from evidence.verbs import cli as verbs
 from evidence.verbs.cli import At
 from evidence.verbs.completion import runs
 from evidence.verbs.elsewhere import rooted
-from ground.io import DataError
 from ground.show import AsJson, example, offered, show, table
+from ground.text import UsageError
 
 PANEL = "Audit"
 app = typer.Typer()
@@ -160,10 +160,10 @@ def publish(
     from pathfinder.reporting.names import CARDS
 
     if to is None and not dry_run:
-        raise DataError("publish: name the repository with --to ORG/NAME, or add --dry-run")
+        raise UsageError("publish: name the repository with --to ORG/NAME, or add --dry-run")
     for name in (to, data):
         if name is not None and not _NAME.fullmatch(name):
-            raise DataError(f"publish: {name!a} is not the name of a repository; use ORG/NAME")
+            raise UsageError(f"publish: {name!a} is not the name of a repository; use ORG/NAME")
     root, target = Path(), model.rstrip("/")
     checks = require_sound(root, CARDS, EXPORT)
     repositories = {"model": (build_model(root, target), to), "dataset": (build_data(root, target), data)}

@@ -133,6 +133,9 @@ def check_source(project: Path) -> None:
     figures = read_json(project / "metrics/prepare.json")
     assert figures["sources"]["example_steps"]["kept"] == 300
     assert figures["sources"]["example_steps"]["quarantined"] == {"unknown_shape": 1}
+    record = pl.read_parquet(project / "artifacts/steps/steps.parquet")["id"][-1]
+    found = json.loads(run(project, f"pathfinder record {record} --json"))
+    assert found["record"]["read again from the line"] == "the same"
 
 
 def nothing(project: Path, world: Path) -> None:

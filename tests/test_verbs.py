@@ -16,6 +16,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from ground.text import UsageError
 from tests.evidence.record.conftest import made
 from tests.prm.test_scoring import save_prm
 from tests.support.miniature import GIT
@@ -325,3 +326,14 @@ def test_a_reader_that_leaves_early_ends_the_verb_quietly(scoring: Path, words: 
     assert process.returncode == 141
     assert "Traceback" not in errors
     assert "Broken pipe" not in errors
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("publish models/full", "publish models/full --to x", "lineage void x"),
+        *("lineage keys gpu", "lineage keys gpu --until soon", "lineage keys --pem key.pem"),
+    ],
+)
+def test_a_missing_or_malformed_option_is_a_usage_error(words: str) -> None:
+    assert CLI.invoke(APP, words.split()).exit_code == UsageError.exit_status

@@ -25,8 +25,8 @@ MAIN = PIPELINES[0]
 _KEEPING = {"persist": True, "push": False}
 """The statements about an out that change how DVC keeps it."""
 _ITEM = re.compile(r"\$\{\s*([^}]*?)\s*\}")
-_PATH = re.compile(r"[a-z0-9_-]+(/[a-z0-9_-]+)*")
-_WORD = re.compile(r"[a-z0-9_]+(-[a-z0-9_]+)*")
+_WORD = re.compile(r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*")
+_PATH = re.compile(rf"{_WORD.pattern}(/{_WORD.pattern})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +141,11 @@ class _Expander:
         found = value_at(self._params, key)
         if not isinstance(found, list):
             raise DataError(f"{self._params_file}: no list `{key}`, which dvc.yaml expands into stages; add it")
-        wrong = [value for value in found if not isinstance(value, str) or not _WORD.fullmatch(value)]
+        wrong = [value for value in found if isinstance(value, (dict, list)) or not _WORD.fullmatch(_text(value))]
         if wrong:
-            raise DataError(f"{self._params_file}: `{key}` holds {wrong[0]!r}; expected names of a-z, 0-9, _ and -")
+            raise DataError(
+                f"{self._params_file}: `{key}` holds {wrong[0]!r}; expected words of letters, digits, _, - and ."
+            )
         return found
 
     def _stage(self, name: str, body: Mapping[str, Any], items: Mapping[str, Any]) -> Stage:

@@ -15,7 +15,7 @@ from evidence.verbs import completion
 from evidence.verbs.elsewhere import rooted
 from ground.io import DataError, PathfinderError
 from ground.show import AsJson, example, show, table
-from ground.text import printable
+from ground.text import UsageError, printable
 
 if TYPE_CHECKING:
     from evidence.remote.reading import Remote
@@ -150,7 +150,7 @@ def keys(
     if revoked or reason:
         changes["revoked"] = {"at": changes.pop("at", None), "reason": reason}
     if bool(name) != bool(pem or changes):
-        raise DataError("keys: a change needs the NAME of a key and an option, such as --pem FILE or --until TIME")
+        raise UsageError("keys: a change needs the NAME of a key and an option, such as --pem FILE or --until TIME")
     found = change_list(Path(), name, pem, changes).keys if name else shared_keys(Path()).listed.values()
     rows = [each.model_dump(mode="json", by_alias=True) for each in found]
     show(rows, as_json, table(rows, ("name", "from", "until", "revoked")))
@@ -160,7 +160,7 @@ def _time(text: str) -> Any:
     from evidence.audit.trust import moment_of
 
     if (time := moment_of(text)) is None:
-        raise DataError(f"{text[:80]!r}: not a time; write it as 2026-11-10 or 2026-11-10T12:00:00+00:00")
+        raise UsageError(f"{text[:80]!r}: not a time; write it as 2026-11-10 or 2026-11-10T12:00:00+00:00")
     return time
 
 
@@ -175,7 +175,7 @@ def void(
     from evidence.settings import SETTINGS
 
     if not (entry.isascii() and entry.isdecimal()):
-        raise DataError(
+        raise UsageError(
             f"{entry[:80]!r}: not the number of an entry; `{SETTINGS.command} check --remote` names unsigned ones"
         )
     address, key = void(Path(), int(entry), remote)

@@ -11,10 +11,8 @@ import polars as pl
 
 from ground.io import DataError, read_json, sha256_file
 from pathfinder.core.hub import downloaded_sources
-from pathfinder.core.labels import HUMAN
 from pathfinder.core.records import problem_id, trajectory_id
-from pathfinder.data.monte_carlo import read_monte_carlo
-from pathfinder.data.prm800k import read_prm800k
+from pathfinder.data.conversion import READERS
 from pathfinder.data.upstream import Rated, Reading, UnreadableError, data_files, decoded, read_lines
 
 NOT_YET = "not yet"
@@ -84,7 +82,9 @@ def upstream_line(identity: Identity, trajectory: dict[str, Any] | None) -> tupl
         line = decoded(raw)
     except UnreadableError as error:
         return place | {"raw": f"the line cannot be read: {error}"}, None
-    read = read_prm800k if identity.dataset == HUMAN else read_monte_carlo
+    read = next((read for name, (read, _) in READERS.items() if path.is_relative_to(ARTIFACTS / "raw" / name)), None)
+    if read is None:
+        return place | {"raw": _excerpt(line, identity)}, None
     try:
         reading = read(line, "official" if metrics_of("prepare").get("preset") == "official" else "repaired")
     except UnreadableError:

@@ -1,6 +1,6 @@
 """Coverage of four kinds of intervals on the same simulated trainings.
 
-``pytest -m benchmarks -s tests/benchmarks/test_interval_coverage.py`` prints the table of docs/measurements.md.
+``pytest -m benchmarks -s tests/benchmarks/test_interval_coverage.py`` prints the table of reliability.md.
 """
 
 from __future__ import annotations

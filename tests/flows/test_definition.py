@@ -9,7 +9,7 @@ import pytest
 
 from flows.local.storage import REMOTE
 from flows.team.deployment.definition import NIGHTLY, adjusted, clone_id, pool_name
-from ground.remote import ENDPOINT
+from ground.remote import ENDPOINT, KINDS, Kind
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -61,3 +61,10 @@ def test_a_deployment_that_is_new_takes_the_remote_of_the_others(folder: Path) -
     found = adjusted(folder, kept)["deployments"]
     assert len(found) > 1
     assert {variables(item)[REMOTE] for item in found} == {"s3://team/runs"}
+
+
+def test_runs_get_the_server_of_every_kind_of_remote(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "gs", Kind("PATHFINDER_GS_ENDPOINT", "https://storage.googleapis.com"))
+    monkeypatch.setenv(REMOTE, "gs://team/runs")
+    monkeypatch.setenv("PATHFINDER_GS_ENDPOINT", "http://own:9000")
+    assert variables(nightly(folder))["PATHFINDER_GS_ENDPOINT"] == "http://own:9000"

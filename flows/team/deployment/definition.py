@@ -28,7 +28,7 @@ from flows import server
 from flows.local.storage import DEFAULT, REMOTE
 from flows.team.notices import automations
 from ground.io import DataError, TransientError, sha256_of
-from ground.remote import ENDPOINT
+from ground.remote import KINDS
 from ground.settings import RESTORE, read_yaml
 from ground.text import anchor_of
 
@@ -79,9 +79,9 @@ def adjusted(root: Path, present: Mapping[str, Mapping[str, str]]) -> dict[str, 
 
 def _variables(kept: Mapping[str, str]) -> dict[str, str]:
     places = os.environ if os.environ.get(REMOTE, "").strip() or not kept.get(REMOTE) else kept
-    remote, endpoint = (places.get(name, "").strip() for name in (REMOTE, ENDPOINT))
+    found = {name: places.get(name, "").strip() for name in (REMOTE, *(kind.variable for kind in KINDS.values()))}
     heartbeats = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(server.HEARTBEAT_S)}
-    return {REMOTE: remote or str(DEFAULT), ENDPOINT: endpoint, **heartbeats}
+    return {**found, REMOTE: found[REMOTE] or str(DEFAULT), **heartbeats}
 
 
 def _deployments(root: Path) -> list[dict[str, Any]]:

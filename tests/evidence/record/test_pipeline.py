@@ -43,7 +43,7 @@ def test_unknown_interpolation_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("params", "message"),
-    [("other: []\n", "no list `runs`"), ("runs: [full, $(rm)]\n", "expected names of a-z"), (None, "no list `runs`")],
+    [("other: []\n", "no list `runs`"), ("runs: [full, $(rm)]\n", "expected words of"), (None, "no list `runs`")],
 )
 def test_an_axis_takes_only_a_list_of_plain_names(tmp_path: Path, params: str | None, message: str) -> None:
     if params is not None:
@@ -51,8 +51,10 @@ def test_an_axis_takes_only_a_list_of_plain_names(tmp_path: Path, params: str | 
     for stage in ("matrix: {run: '${runs}'}, cmd: 'x ${item.run}'", "foreach: '${runs}', do: {cmd: 'x ${item}'}"):
         with pytest.raises(DataError, match=message):
             stages_of(tmp_path, f"stages: {{a: {{{stage}}}}}")
-    (tmp_path / "params.yaml").write_text("runs: [full]\n")
-    assert stages_of(tmp_path, f"stages: {{a: {{{stage}}}}}")["a@full"].cmd == "x full"
+    (tmp_path / "params.yaml").write_text("runs: [full, ResNet50, 0.5]\nraw: data/Raw.csv\n")
+    found = stages_of(tmp_path, f"stages: {{a: {{{stage}}}}}")
+    assert [found[f"a@{name}"].cmd for name in ("full", "ResNet50", "0.5")] == ["x full", "x ResNet50", "x 0.5"]
+    assert stages_of(tmp_path, "stages: {a: {cmd: x, deps: ['${raw}']}}")["a"].deps == ("data/Raw.csv",)
 
 
 @pytest.mark.parametrize(("text", "message"), [("a: [", "not valid YAML"), ("[]", "expected a mapping")])
