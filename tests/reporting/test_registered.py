@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ground.io import read_json, write_jsonl
+from ground.io import read_json, read_jsonl, write_jsonl
+from pathfinder.benchmarks.prmbench import trivial_predictors
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.params import load_params
 from pathfinder.pages.page import Table
@@ -91,6 +92,28 @@ def test_chance_on_redundancy_is_judged_at_the_best_threshold(
     rng = random.Random(0)
     write_steps(QWEN, lambda _: True, lambda rating: rating == 1 if sees_redundancy else rng.random() < 0.5)
     assert found()["P4"][1] == verdict
+
+
+def keep_every_fifth(file: Path) -> set[str]:
+    """Leave out the other rows of a file of predictions, as a limit does; the ids of those that are left."""
+    rows = [row for _, row in read_jsonl(file)][::5]
+    write_jsonl(file, rows)
+    return {row.get("idx", "") for row in rows}
+
+
+def test_a_prediction_is_about_the_items_that_were_measured(folder: Path) -> None:
+    """Fails if the other items count as missed, or towards chance."""
+    write_steps(AUTHORS, sound=lambda rating: rating >= 0, good=lambda rating: rating == 1)
+    keep_every_fifth(PREDICTIONS / f"processbench/{AUTHORS}.jsonl")
+    write_steps(QWEN, lambda _: True, lambda rating: rating == 1)
+    left = keep_every_fifth(PREDICTIONS / f"prmbench/{QWEN}.jsonl")
+    by_number = found()
+    assert by_number["P1"][0].startswith("100.0 by the labels, ")
+    assert by_number["P1"][1] == "holds"
+    items = [item for item in read_prmbench(RAW / "prmbench").items if item.idx in left]
+    trivial = trivial_predictors(items, load_params().report).values()
+    chance = max(figures["categories"]["simplicity"] for figures in trivial)
+    assert by_number["P4"][0].endswith(f", {chance:.1f} without a model")
 
 
 def test_the_page_of_published_systems_has_them(folder: Path) -> None:

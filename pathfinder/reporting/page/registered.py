@@ -2,7 +2,7 @@
 
 They follow from one assumption: the reward of the authors' checkpoint means "without an error and useful", the labels
 of its first pass only "without an error". Each holds or fails by the bound that it states. A prediction about a system
-without prediction files is left out.
+without prediction files is left out; the others are about the items that the system was measured on.
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ def registered(evidence: Evidence) -> list[Block]:
 
 
 def _gap(evidence: Evidence, scores: Scores) -> tuple[str, bool]:
+    items = [item for item in evidence.processbench_items if item.key in scores]
     labels, reward = (
         processbench.evaluate(
-            evidence.processbench_items,
+            items,
             {key: processbench.first_error(by_reading(steps, by).correct) for key, steps in scores.items() if steps},
         )["mean_f1"]
         for by in ("soundness", "quality")
@@ -90,7 +91,7 @@ def _by_definition(evidence: Evidence, scores: Scores) -> tuple[str, bool]:
 
 
 def _at_chance(evidence: Evidence, scores: Scores) -> tuple[str, bool]:
-    items = evidence.prmbench_items
+    items = [item for item in evidence.prmbench_items if item.key in scores]
     found = {at: prmbench_figures(items, scores, "quality", at).get("simplicity", 0.0) for at in _THRESHOLDS}
     best = max(found, key=lambda at: found[at])
     trivial = prmbench.trivial_predictors(items, evidence.report).values()
