@@ -67,7 +67,7 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
     licences = "; ".join(f"{name}: {source['licence']}" for name, source in inputs.items())
     parts = [
         card.title(run),
-        f"{card.TEXTS['what']} This model is the variant “{name_of(run)}”, seed {run.seed}, data mix {run.mix}.",
+        f"{card.what(run.variant)} This model is the variant “{name_of(run)}”, seed {run.seed}, data mix {run.mix}.",
         *([texts["toy"]] if is_toy else []),
         "## Scoring with it",
         card.TEXTS["scoring"],
@@ -169,8 +169,9 @@ def _measured(results: Results, run: str) -> Iterator[tuple[Benchmark, str, str,
             for part, value in {"": read.overall, **read.categories}.items():
                 yield PRMBENCH, part, "prmscore", "PRMScore", words, value
     if search:
-        words = "guided search, highest reward per step"
+        by = "" if search.reading in ("", SEARCH.reading) else f", by {search.reading}"
+        words = f"guided search, highest reward per step{by}"
         yield SEARCH, "", "accuracy", "accuracy", words, search.average
         if best := search.best_of_n:
-            words = f"best of {best.n} whole solutions by the minimum reward"
+            words = f"best of {best.n} whole solutions by the minimum reward{by}"
             yield SEARCH, "", "accuracy", "accuracy", words, best.average.get("min")

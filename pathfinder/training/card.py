@@ -23,7 +23,7 @@ from pathfinder.core.prompts import VARIANTS, user_turn
 from pathfinder.core.runs import Run
 
 TASK = "text-classification"
-TEXTS: dict[str, str] = tomllib.loads(Path(__file__).with_name("card.toml").read_text(encoding="utf-8"))
+TEXTS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("card.toml").read_text(encoding="utf-8"))
 """The words of ``card.toml`` by key."""
 SOURCES_LICENCE = {"license": "other", "license_name": "as-the-sources"}
 LARGEST_TOY = 100_000_000
@@ -69,7 +69,7 @@ def card_of(learnt: Learnt, settings: Train, sources: Mapping[str, int], labels:
     }
     parts = [
         title(run),
-        TEXTS["what"],
+        what(run.variant),
         *_toy(weights),
         "## Scoring with it",
         TEXTS["scoring"],
@@ -175,15 +175,21 @@ def _facts(facts: Mapping[str, Any]) -> str:
     return textwrap.indent(text.rstrip("\n"), "    ")
 
 
+def what(variant: str) -> str:
+    """What a model of a variant gives for a step."""
+    return _text("what", gives=TEXTS["gives"][variant])
+
+
 def loading(variant: str) -> str:
     """Code that scores with transformers only, with the published prompts of a variant."""
     marks = VARIANTS[variant]
+    asks = TEXTS["asks"]["sequential" if marks.sequential else "twice"] if marks.second else ""
     captions = [[mark.caption for mark in group] for group in (marks.first, marks.second) if group]
     if marks.sequential:
         captions = [[caption] for group in captions for caption in group]
     has_product = not marks.second and len(marks.first) > 1
     reward = "torch.tensor(found).prod().item()" if has_product else "found[-1]"
-    return _text("loading", user=repr(user_turn("")), captions=captions, reward=reward)
+    return _text("loading", user=repr(user_turn("")), asks=asks, captions=captions, reward=reward)
 
 
 def deciding(settings: Train) -> dict[str, Any]:

@@ -9,11 +9,11 @@ import pytest
 from huggingface_hub import ModelCard
 
 from evidence.audit.pointers import value_at
-from ground.io import read_json
+from ground.io import read_json, write_json
 from pathfinder.core.runs import parse_run
 from pathfinder.reporting.card import card_of
 from pathfinder.reporting.results import Results, load_results
-from tests.support.report_inputs import write_everything
+from tests.support.report_inputs import write_best_of_n, write_everything
 
 HUB = {"kind": "hub", "licence": "Apache-2.0", "revision": "a" * 40, "files": {}}
 SHIPPED = HUB | {"kind": "shipped", "revision": None}
@@ -46,6 +46,17 @@ def test_every_result_is_the_value_at_the_place_that_it_names(results: Results) 
         assert "/full.json" in place["file"]
     names = {each.metric_name for each in found if each.dataset_config is None}
     assert {"mean F1 in percent (soundness)", "mean F1 in percent (quality)"} <= names
+
+
+def test_a_variant_without_the_reading_of_searches_names_its_own(folder: Path) -> None:
+    write_everything(("plain_error",))
+    write_best_of_n("plain_error")
+    path, run = Path("metrics/search/plain_error.json"), parse_run("plain_error")
+    write_json(path, read_json(path) | {"reading": "soundness"})
+    text = card_of(run, load_results(Path("metrics"), (run,)), MANIFEST, is_toy=False)
+    assert "guided search, highest reward per step, by soundness" in text
+    assert "by the minimum reward, by soundness" in text
+    assert "math error" not in text
 
 
 def test_the_card_names_base_model_data_and_the_licence_of_each_source_that_was_used(results: Results) -> None:

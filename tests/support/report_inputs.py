@@ -16,7 +16,7 @@ from pathfinder.policy.choosing import RULES
 
 HOSTILE = "<script>alert('x')</script> | `code` <+> {0} \x07 \u202e \\boxed{1} [a](http://evil)"
 REPORT = Report(bootstrap_samples=50, seed=1)
-SKILL = {"full": 0.9, "no_error_categories": 0.8, "no_subtasks": 0.3, "autoregressive": 0.85}
+SKILL = {"full": 0.9, "no_error_categories": 0.8, "no_subtasks": 0.3, "plain_error": 0.8, "autoregressive": 0.85}
 RUNS = ("full", "no_error_categories", "no_subtasks")
 SEEDED = ("full", "no_subtasks", "autoregressive", "full-prm800k", "full-550k", "full-s2", "no_subtasks-s2")
 

@@ -73,6 +73,19 @@ def test_a_tiny_model_is_called_a_toy(weights: int, is_toy: bool) -> None:
 
 
 @pytest.mark.parametrize("name", VARIANTS)
+def test_a_card_says_what_its_variant_gives_and_asks(name: str) -> None:
+    text, marks = card(replace(LEARNT, run=parse_run(name))), VARIANTS[name]
+    labels = {mark.label for mark in (*marks.first, *marks.second)}
+    words = {"math": "no math error", "error_free": "the step has no error", "optimality": "it is useful"}
+    words |= {"consistency": "it fits what came before", "correctness": "is correct"}
+    given = text.partition("## ")[0]
+    assert {label for label, phrase in words.items() if phrase in given} == labels
+    assert ("another one" in text) is (bool(marks.second) and not marks.sequential)
+    assert ("each label in a prompt" in text) is marks.sequential
+    assert "project. `" in text or marks.second, "one prompt needs no explanation"
+
+
+@pytest.mark.parametrize("name", VARIANTS)
 def test_the_code_of_a_card_gives_the_rewards_of_the_library(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
