@@ -92,15 +92,15 @@ def on_prmbench(items: Sequence[PRMBenchItem], rows: Iterable[Row]) -> Measured:
 
 
 def on_search(rows: Sequence[Row], figure: str = "correct") -> Measured:
-    """The mean over the sets of each set's mean ``figure``, in percent."""
+    """The mean over the sets of each set's mean ``figure``, in percent: to the last bit as ``accuracy.by_set``."""
     strata = tuple(str(row["set"]) for row in rows)
     values = np.array([float(row[figure]) for row in rows])
-    names = sorted(set(strata))
+    names = list(dict.fromkeys(strata))
     groups = np.array([names.index(name) for name in strata], dtype=np.int64)
 
     def average(taken: Indices) -> npt.NDArray[np.float64]:
-        found = sums(taken, groups, len(names), values) / sums(taken, groups, len(names))
-        return 100 * np.asarray(found.mean(-1))
+        found = 100 * sums(taken, groups, len(names), values) / sums(taken, groups, len(names))
+        return np.asarray(found.mean(-1))
 
     return Measured(tuple(f"{row['set']}/{row['id']}" for row in rows), strata, average)
 

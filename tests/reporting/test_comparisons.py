@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from ground.io import write_jsonl
+from pathfinder.benchmarks.accuracy import by_set
 from pathfinder.benchmarks.prmbench import evaluate
 from pathfinder.benchmarks.readers import PRMBenchItem, ProcessBenchItem
 from pathfinder.core.params import Report
@@ -43,6 +44,16 @@ def test_a_clear_difference_is_described_with_its_interval_and_sign() -> None:
     assert str(found).endswith("on ProcessBench F1 (80 problems; 1 seed).")
     (swapped,) = compare(systems, [("B", "A")], "F1", REPORT)
     assert "B trails A by 33.3 points [" in str(swapped)
+
+
+def test_a_share_is_the_same_figure_as_in_the_metrics() -> None:
+    """31.875 of 50: 63.75 exactly if it is multiplied by 100 first, else a little less, which prints 63.7."""
+    shares = [1.0] * 31 + [0.875] + [0.0] * 18
+    rows = [{"set": "olympiadbench", "id": i, "share": share} for i, share in enumerate(shares)]
+    (found,) = on_search(rows, "share").statistic(np.arange(50)[None])
+    _, average, _ = by_set(["olympiadbench"] * 50, shares, REPORT)
+    assert found == average
+    assert f"{found:.1f}" == "63.8"
 
 
 def test_equal_systems_do_not_differ_and_missing_ones_are_left_out() -> None:
