@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import nan
+from math import inf, nan
 
 from pathfinder.benchmarks import paper
 from pathfinder.benchmarks.bootstrap import Estimate, adjusted
@@ -16,7 +16,7 @@ from pathfinder.core.runs import MAIN_MIX
 from pathfinder.pages.origins import Sourced, joined, origin_of
 from pathfinder.pages.page import Block, Listing, Table, Text
 from pathfinder.policy.choosing import RULES
-from pathfinder.reporting.cells import figures
+from pathfinder.reporting.cells import figures, scale_points
 from pathfinder.reporting.comparisons import Comparison
 from pathfinder.reporting.evidence import BEST_OF_N, FULL, MAJORITY, ONE_SAMPLE, RANDOM, Evidence
 from pathfinder.reporting.names import BENCHMARKS, CAPTIONS, MISSING, NOT_APPLICABLE, TEXTS, spoken
@@ -212,7 +212,9 @@ def listed(names: Sequence[str]) -> str:
 def _claims(evidence: Evidence) -> list[tuple[str, str, str]]:
     """Each claim, the system that it says is ahead, and the other system."""
     found = []
+    sizes = {run.mix: records for run, records, *_ in scale_points(evidence.results)}
     for run, *_ in evidence.systems.values():
+        main = replace(run, mix=MAIN_MIX)
         if run.variant != "full":
             claim, _ = VARIANT_CLAIMS.get(run.variant, (f"full beats {run.variant}", ""))
             where = "" if run.mix == MAIN_MIX else f" ({run.mix} mix)"
@@ -220,7 +222,9 @@ def _claims(evidence: Evidence) -> list[tuple[str, str, str]]:
         elif run.mix == "prm800k":
             found.append((SOME_DATA, FULL, spoken(run)))
         elif run.mix != MAIN_MIX:
-            found.append((f"more weak data helps ({run.mix} over 400k)", spoken(run), FULL))
+            is_larger = sizes.get(run.mix, inf) >= sizes.get(MAIN_MIX, 0)
+            more, less = (run, main) if is_larger else (main, run)
+            found.append((f"more weak data helps ({more.mix} over {less.mix})", spoken(more), spoken(less)))
     rivals = {"pass@1": ONE_SAMPLE, "a random pick": RANDOM, "majority voting": MAJORITY}
     rivals |= {f"{way} n by {score}": BEST_OF_N[rule] for rule, (way, score) in RULES.items()}
     return found + [(SEARCH_BEATS + rival, FULL, name) for rival, name in rivals.items()]
@@ -288,7 +292,7 @@ def _where(evidence: Evidence, by_set: Findings) -> list[str]:
         ahead = [_SETS.get(name, name) for name, test in found.items() if test.verdict is YES]
         where = "every set" if len(ahead) == len(found) else listed(ahead) if ahead else "no set with certainty"
         most, least = (
-            f"{found[name].value:+.1f} on {_SETS.get(name, name)} (pass@1 {evidence.by_set[name][0].value:.1f})"
+            f"{found[name].value:+z.1f} on {_SETS.get(name, name)} (pass@1 {evidence.by_set[name][0].value:.1f})"
             for name in (extreme(found, key=lambda name: found[name].value) for extreme in (max, min))
         )
         parts.append(f"{title} on {where}, from {most} to {least}")

@@ -141,7 +141,7 @@ def _with_ours(
             pairs = zip(values, theirs, strict=True)
             gaps = [None if one is None else made("difference", one - other, [one, other]) for one, other in pairs]
             padding = [NOT_APPLICABLE] * (len(first_cells) - 1)
-            rows.append(("difference", *padding, *cells.figures(gaps, "+.1f")))
+            rows.append(("difference", *padding, *cells.figures(gaps, "+z.1f")))
     return Table(caption, headers, rows, frozenset(measured), measured=frozenset(measured))
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from ground.io import write_json
+from pathfinder.training.run import _CURVE_TREES
 from stages.report import main
 from tests.support.report_inputs import write_everything, write_project
 
@@ -33,4 +34,6 @@ def test_learning_curves_are_drawn_from_the_logs(folder: Path, root: Path) -> No
     ]
     page = Path("reports/report.md").read_text()
     assert "PathFinder-PRM: from 0.500 to 0.500; without separate subtasks: from 0.500 to 0.500." in page
-    assert "PathFinder-PRM: accuracy of each label on held-out problems" in page
+    part = f"on up to {_CURVE_TREES} of the held-out trees"
+    assert f"Learning curves: loss per label {part}" in page
+    assert f"PathFinder-PRM: accuracy of each label {part}" in page

@@ -5,13 +5,18 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from ground.io import write_jsonl
-from pathfinder.reporting.claims import Finding, course
+from ground.io import read_json, write_json, write_jsonl
+from pathfinder.core.runs import parse_runs
+from pathfinder.reporting.claims import Finding, _claims, _where, course
+from pathfinder.reporting.evidence import FULL, ONE_SAMPLE, Evidence
+from pathfinder.reporting.results import Score, load_results
 from stages.report import main
-from tests.support.report_inputs import SEEDED, write_best_of_n, write_everything, write_project
+from tests.support.report_inputs import REPORT, SEEDED, write_best_of_n, write_everything, write_project
 
 OPEN = Finding(0.0, -1.0, 1.0, 1.0)
 
@@ -67,6 +72,25 @@ def test_each_question_is_answered_in_a_sentence_and_guided_search_set_by_set(fo
     assert by_set["MATH"][2].startswith(("open: -20.0 ", "perhaps not: -20.0 ", "no: -20.0 "))
     assert by_set["AMC23"][2].startswith("yes: +100.0 ")
     assert "majority voting on AMC23, from +100.0 on AMC23 (pass@1 25.0) to -20.0 on MATH" in answers[-1]
+
+
+@pytest.mark.parametrize(("records", "claim"), [(50, "400k over 100k"), (500, "100k over 400k")])
+def test_more_data_are_those_of_the_mix_with_more_records(folder: Path, root: Path, records: int, claim: str) -> None:
+    runs = ("full", "full-100k")
+    write_project(root, "seeds", runs)
+    write_everything(runs)
+    path = Path("metrics/train/full-100k.json")
+    write_json(path, read_json(path) | {"sources": {"prm800k": 700, "rlhflow_mistral": records}})
+    evidence = Evidence(load_results(Path("metrics"), parse_runs(runs)), Path("."), Path("."), REPORT)
+    (found,) = (each for each in _claims(evidence) if "data" in each[0])
+    sides = [FULL, f"{FULL} on the 100K mix"]
+    assert found == (f"more weak data helps ({claim})", *(sides if records < 100 else sides[::-1]))
+
+
+def test_no_lead_is_minus_zero() -> None:
+    level: Any = SimpleNamespace(by_set={"math": (Score(25.0, 20.0, 30.0), [])})
+    (text,) = _where(level, {"math": {ONE_SAMPLE: Finding(-0.04, -1.0, 1.0, 1.0)}})
+    assert "from +0.0 on MATH" in text
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ground.io import read_json, read_jsonl, write_json, write_jsonl
+from pathfinder.reporting.paper_tables import _with_ours
 from stages.report import main
 from tests.support.report_inputs import write_everything, write_project
 
@@ -27,6 +28,22 @@ def test_a_run_that_stopped_early_is_named_in_place_of_its_figures(folder: Path,
     assert {row["system"] for row in read_json(Path("reports/plots/roc_prmbench.json"))} - {
         row["system"] for row in read_json(Path("reports/plots/roc_processbench.json"))
     } == {"PathFinder-PRM"}
+
+
+def test_a_difference_below_a_twentieth_is_not_minus_zero() -> None:
+    table = _with_ours("", ("system", "Avg."), [], [(("ours",), [9.96], [10.0])])
+    assert [*map(tuple, table.rows)] == [("ours", "10.0"), ("difference", "+0.0")]
+
+
+def test_the_published_similarity_is_called_a_gap(folder: Path, root: Path) -> None:
+    """It is 0 for equal verdicts."""
+    write_project(root, "quickstart")
+    write_everything()
+    main([])
+    found = read_json(Path("reports/tables.json"))["tables"]["PRMBench"]
+    (table,) = (table for table in found if "kinds of steps" in table["caption"])
+    assert table["headers"][-1] == "gap to the correct counterpart"
+    assert "“similarity”; larger is less alike" in table["caption"]
 
 
 def test_a_solution_longer_than_the_context_is_counted_and_stops_no_report(folder: Path, root: Path) -> None:

@@ -136,8 +136,8 @@ def _learning(results: Results) -> list[Block]:
     means = {
         name: [(step, made(MEAN, sum(v) / len(v), v)) for step, v in line.items()] for name, line in losses.items()
     }
-    caption = "{}: accuracy of each label on held-out problems."
-    folded = [_curves(caption.format(name), lines, "percent", 1) for name, lines in accuracies.items()]
+    caption = CAPTIONS["learning_accuracy"]
+    folded = [_curves(caption.format(system=name), lines, "percent", 1) for name, lines in accuracies.items()]
     shown = _curves(CAPTIONS["learning_curves"], means, "loss per label")
     return [shown, Fold("Held-out accuracy by optimiser step", folded)]
 
