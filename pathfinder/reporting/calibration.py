@@ -1,6 +1,7 @@
 """How well scores rank steps, and how calibrated they are, on the benchmarks' gold labels: figures, charts and tables.
 
-Each score is read as the benchmark asks: soundness, and quality in PRMBench's classes about redundancy.
+Each score is read as the benchmark asks: soundness, and quality in PRMBench's classes about redundancy. A score that
+lacks the reading is read by the one it has.
 """
 
 from __future__ import annotations

@@ -20,7 +20,17 @@ from pathfinder.policy.choosing import COLUMNS, RULES
 from pathfinder.reporting import comparisons
 from pathfinder.reporting.calibration import Rewards, prmbench_rewards, processbench_rewards
 from pathfinder.reporting.comparisons import Comparison, Measured, System, compare, gather
-from pathfinder.reporting.names import CONTROL, PRMBENCH, PROCESSBENCH, SEARCH, VARIANTS, Benchmark, name_of, spoken
+from pathfinder.reporting.names import (
+    CONTROL,
+    PRMBENCH,
+    PROCESSBENCH,
+    SEARCH,
+    VARIANTS,
+    Benchmark,
+    marked,
+    name_of,
+    spoken,
+)
 from pathfinder.reporting.origins import from_files, made
 from pathfinder.reporting.results import Line, Results, Score, lines
 
@@ -195,19 +205,23 @@ class Evidence:
     def rewards(self) -> dict[str, dict[str, Rewards]]:
         """The rewards of each system's first run on both benchmarks, if they cover correct and incorrect steps.
 
+        A system is named with its reading if it lacks the benchmark's.
+
         Systems that object to no step are left out, because their curves say nothing. On ProcessBench so are runs that
         stopped early, because they score only some of the steps.
         """
-        readers = {"ProcessBench": partial(processbench_rewards, self.processbench_items)}
-        readers |= {"PRMBench": partial(prmbench_rewards, self.prmbench_items)}
-        found: dict[str, dict[str, Rewards]] = {bench: {} for bench in readers}
-        for bench, read in readers.items():
-            for name, run in self.first_runs.items():
-                file = f"{bench.lower()}/{run}.jsonl"
+        readers: dict[str, tuple[Benchmark, Callable[[list[Row]], Rewards]]] = {
+            "ProcessBench": (PROCESSBENCH, partial(processbench_rewards, self.processbench_items)),
+            "PRMBench": (PRMBENCH, partial(prmbench_rewards, self.prmbench_items)),
+        }
+        found: dict[str, dict[str, Rewards]] = {title: {} for title in readers}
+        for title, (bench, read) in readers.items():
+            for run, *_ in self.systems.values():
+                file = f"{bench.key}/{run.name}.jsonl"
                 rewards = replace(read(self.rows(file)), files=self.files(file))
-                is_partial = bench == "ProcessBench" and run in self.results.stopped_early
+                is_partial = bench is PROCESSBENCH and run.name in self.results.stopped_early
                 if rewards.has_both and rewards.has_objection and not is_partial:
-                    found[bench][name] = rewards
+                    found[title][marked(name_of(run), bench, run.variant)] = rewards
         return found
 
     def _search_rivals(self, only_set: str = "") -> dict[str, System | None]:

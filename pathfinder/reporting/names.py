@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pathfinder.benchmarks import paper, prmbench, processbench
 from pathfinder.core import prompts
+from pathfinder.core.readings import reading_for, readings_of
 from pathfinder.core.runs import MAIN_MIX, Run
 from pathfinder.policy import choosing
 from pathfinder.reporting.origins import PAPER, placed
@@ -49,6 +50,17 @@ PROCESSBENCH_FULL, SCALE = paper.table("processbench_full", _PAPER), paper.scale
 BENCHMARKS = (PROCESSBENCH, PRMBENCH, SEARCH)
 COLUMNS = {benchmark.key: benchmark.title for benchmark in BENCHMARKS} | choosing.COLUMNS
 """The columns of the main results, by their key in ``reports/tables.json``."""
+
+
+def reading_on(benchmark: Benchmark, variant: str) -> str:
+    """The reading of a variant's main figures by our rules: the one the benchmark asks for, if the variant has it."""
+    return reading_for(benchmark.reading, readings_of(prompts.VARIANTS[variant]))
+
+
+def marked(name: str, benchmark: Benchmark, variant: str) -> str:
+    """``name`` with the reading of a variant that lacks the one the benchmark asks for."""
+    reading = reading_on(benchmark, variant)
+    return name if reading == benchmark.reading else f"{name} by {reading}"
 
 
 def name_of(run: Run) -> str:

@@ -20,6 +20,7 @@ from pathfinder.reporting.names import (
     Benchmark,
     label,
     name_of,
+    reading_on,
 )
 from pathfinder.reporting.origins import made, sizes_of_paper
 from pathfinder.reporting.results import Results, as_published, repaired
@@ -60,10 +61,10 @@ def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable
         run, name = members[0], f"ours: {label(members)}"
         metrics = results.benchmarks[benchmark][run.name]
         if values := known(cells.scores_of(members, published, table.columns)):
-            reading = _reading(benchmark, reading_as_published(run.variant))
+            reading = reading_on(SEARCH, run.variant) if benchmark is SEARCH else reading_as_published(run.variant)
             found.append((f"{name}, {_words(benchmark, metrics)}", reading, values, [paper.ours(run.variant, run.mix)]))
         if values := known(cells.scores_of(members, results.read(benchmark, repaired), table.columns)):
-            found.append((f"{name}, {REPAIRED}", _reading(benchmark, metrics.reading), values, []))
+            found.append((f"{name}, {REPAIRED}", reading_on(benchmark, run.variant), values, []))
     for name, metrics in results.published[benchmark].items():
         titles = results.titles(name)
         is_same = not paper.differs(benchmark.key, titles)
@@ -76,15 +77,14 @@ def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable
         ((name, by), values, next((theirs[title] for title in titles * is_comparable if title in theirs), None))
         for name, by, values, titles in found
     ]
-    printed = [
-        (name, _reading(benchmark, _OF_PAPER.get(name, "")), *cells.figures(values)) for name, values in theirs.items()
-    ]
+    printed = [(name, _paper_reading(benchmark, name), *cells.figures(values)) for name, values in theirs.items()]
     return _with_ours(table.caption, ("system", "read by", *table.headings), printed, ours)
 
 
-def _reading(benchmark: Benchmark, reading: str) -> str:
-    """The reading of a row; every search follows the reward."""
-    return (SEARCH.reading if benchmark is SEARCH else reading) or NOT_APPLICABLE
+def _paper_reading(benchmark: Benchmark, name: str) -> str:
+    """The reading of a row of the paper, if it is its own system's; every search follows the reward."""
+    reading = _OF_PAPER.get(name, NOT_APPLICABLE)
+    return SEARCH.reading if benchmark is SEARCH and name in _OF_PAPER else reading
 
 
 def _views(benchmark: Benchmark, metrics: Measured) -> list[tuple[str, Measured, bool]]:

@@ -14,7 +14,18 @@ from pathfinder.pages.svg import Bar, interval_chart, line_chart
 from pathfinder.policy.choosing import RULES
 from pathfinder.policy.metrics import Details
 from pathfinder.reporting import cells, names
-from pathfinder.reporting.names import CAPTIONS, PRMBENCH, PROCESSBENCH, SEARCH, TEXTS, Benchmark, label, name_of
+from pathfinder.reporting.names import (
+    CAPTIONS,
+    PRMBENCH,
+    PROCESSBENCH,
+    SEARCH,
+    TEXTS,
+    Benchmark,
+    label,
+    marked,
+    name_of,
+    reading_on,
+)
 from pathfinder.reporting.origins import in_percent, said
 from pathfinder.reporting.results import Line, Results, Score
 
@@ -86,19 +97,26 @@ def _searches(results: Results) -> list[Block]:
     if (control := found.get(names.CONTROL)) is not None:
         rows.append(("random pick (control)", scores_in(control, columns)))
     for members in cells.measured(results, SEARCH):
-        rows.append((f"{label(members)}, guided search", cells.scores_of(members, found, columns)))
+        name = _named(members, SEARCH)
+        rows.append((f"{name}, guided search", cells.scores_of(members, found, columns)))
         chosen = [best for run in members if (best := found[run.name].best_of_n)]
         for rule, (way, score) in RULES.items():
             if values := known([cells.mean(best.score(rule, column) for best in chosen) for column in columns]):
-                rows.append((f"{label(members)}, {way} n by {score}", values))
-        sound = [each for best in chosen if (each := best.soundness) is not None]
+                rows.append((f"{name}, {way} n by {score}", values))
+        has_both = reading_on(SEARCH, members[0].variant) != "soundness"  # else these are the rows above
+        sound = [each for best in chosen if has_both and (each := best.soundness) is not None]
         for rule in ("min", "weighted_min") if sound else ():
             way, score = RULES[rule]
             values = [cells.mean(each.score(rule, column) for each in sound) for column in columns]
-            rows.append((f"{label(members)}, {way} n by {score} of soundness", values))
+            rows.append((f"{name}, {way} n by {score} of soundness", values))
     for name, metrics in results.published[SEARCH].items():
         rows.append((f"{results.titles(name)[0]}, guided search", scores_in(metrics, columns)))
     return _table(results, SEARCH, rows)
+
+
+def _named(members: Sequence[Run], benchmark: Benchmark) -> str:
+    """A system's label, with its reading if it lacks the benchmark's."""
+    return marked(label(members), benchmark, members[0].variant)
 
 
 def scores_in(metrics: Measured, columns: Sequence[str]) -> list[float | None]:
@@ -149,7 +167,8 @@ def performance(lines: Sequence[Line]) -> list[Block]:
     for bench, bars in zip(names.BENCHMARKS, bars_of(lines).values(), strict=True):
         words = (f"{bar.name} {bar.value:.1f} [{bar.low:.1f}, {bar.high:.1f}]" for bar in bars)
         values = [figure for bar in bars for figure in (bar.value, bar.low, bar.high)]
-        caption = f"{bench.title[0].upper()}{bench.title[1:]} with 95 % intervals. Baselines are hollow."
+        title = bench.title[0].upper() + bench.title[1:]
+        caption = f"{title} with 95 % intervals, read as in the table. Baselines are hollow."
         charts += [cells.chart(interval_chart(bars, "percent"), words, values, caption)] if bars else []
     return charts
 
@@ -197,7 +216,8 @@ def _processbench_details(results: Results) -> list[Block]:
     found = results.processbench
     systems = cells.measured(results, PROCESSBENCH)
     parts = [f"{name}, {kind}" for name in paper.PROCESSBENCH.headings[:-1] for kind in ("error", "correct")]
-    rows = [(label(members), *cells.figures(_accuracies(members, found))) for members in systems]
+    labels = [_named(members, PROCESSBENCH) for members in systems]
+    rows = [(name, *cells.figures(_accuracies(members, found))) for name, members in zip(labels, systems, strict=True)]
     blocks = cells.folded("Error and correct accuracy", CAPTIONS["accuracies"], ("system", *parts), rows)
     generators = next(filter(None, (metrics.generators for metrics in found.values())), {})
     rows = [
@@ -211,9 +231,7 @@ def _processbench_details(results: Results) -> list[Block]:
         )
         for name, row in generators.items()
     ]
-    blocks += cells.folded(
-        "By generator", CAPTIONS["generators"], ("generator", "solutions", *map(label, systems)), rows
-    )
+    blocks += cells.folded("By generator", CAPTIONS["generators"], ("generator", "solutions", *labels), rows)
     if any(metrics.thresholds for metrics in found.values()):
         blocks.append(_thresholds(results))
     blocks += _too_long(results, PROCESSBENCH, "which count as missed")
@@ -255,7 +273,7 @@ def _prmbench_details(results: Results) -> list[Block]:
     for members in cells.measured(results, PRMBENCH):
         if known := [found for run in members if (found := results.prmbench[run.name].details) is not None]:
             shares = [cells.mean(found.total.get(key) for found in known) for key in TEXTS["auxiliary"]]
-            rows.append((label(members), *cells.figures(map(in_percent, shares))))
+            rows.append((_named(members, PRMBENCH), *cells.figures(map(in_percent, shares))))
     headers = ("system", *TEXTS["auxiliary"].values())
     blocks = cells.folded("Auxiliary figures", CAPTIONS["auxiliary"], headers, rows)
     return [*blocks, *_too_long(results, PRMBENCH, "which count as invalid")]
