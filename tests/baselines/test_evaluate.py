@@ -205,7 +205,7 @@ def test_a_profile_makes_three_stages_a_system(project: Path) -> None:
     Path("params.yaml").write_text(yaml.safe_dump(params | {"baselines": ["x; rm -r y"]}))
     with pytest.raises(DataError, match=r"baselines\.0: String should match pattern"):
         load_params()
-    with pytest.raises(DataError, match="`baselines` holds 'x; rm -r y'; expected names"):
+    with pytest.raises(DataError, match="`baselines` holds 'x; rm -r y'; expected words of letters"):
         read_pipeline(project)
 
 
