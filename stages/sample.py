@@ -4,7 +4,7 @@ Reads   artifacts/raw/search, artifacts/raw/models/policy; params: search, score
 Writes  artifacts/predictions/sample.jsonl, metrics/sample.json (percent; docs/search.md)
 Run     python -m stages.sample
 
-Temperature and top-p are the search's, so that the results are comparable.
+Temperature, top-p and grading are the search's, so that the results are comparable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathfinder.core.metrics import write_metrics
 from pathfinder.core.params import load_params
 from pathfinder.engines.workers import STATE, Workers, chunk_folder
 from pathfinder.models.footprint import require
-from pathfinder.policy.evaluate import identity_of, read_problems
+from pathfinder.policy.evaluate import identity_of, read_problems, search_preset
 from pathfinder.policy.metrics import Details, Sample
 from pathfinder.policy.policy import POLICY, deciding, policy_cards, policy_servers
 from pathfinder.policy.samples import draw_all, figures, grade_all, open_sampling
@@ -33,7 +33,7 @@ METRICS = Path("metrics/sample.json")
 def main() -> None:
     """Run the stage."""
     params = load_params()
-    settings = params.search
+    settings, preset = params.search, search_preset(params)
     loaded = read_problems(params)
     content = deciding(settings) | {"problems": identity_of(loaded.items)}
     folder = chunk_folder("sample", content, [POLICY])
@@ -43,7 +43,7 @@ def main() -> None:
         Workers(partial(open_sampling, settings, urls), count, each) as workers,
     ):
         drawn = draw_all(loaded.items, workers, folder, settings.batch_size, "sample")
-    rows, failures = grade_all(loaded.items, drawn)
+    rows, failures = grade_all(loaded.items, drawn, preset)
     table = metrics([row["set"] for row in rows], figures(rows, settings.n), INTERVALS)
     details = Details(
         defects=loaded.defects,

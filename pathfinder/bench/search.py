@@ -99,7 +99,7 @@ def bench_search(model: Named, scoring: Score, task: Task, kept: str, subsets: b
     ):
         folder = chunk_folder(f"{kept}/sample", drawing, [])
         drawn = draw_all(loaded.items, workers, folder, settings.batch_size, "search: whole solutions")
-    samples, _ = grade_all(loaded.items, drawn)
+    samples, _ = grade_all(loaded.items, drawn, options.rules)
     guide = partial(open_prm, model.model.folder, scoring, model.system, preset=preset_of("search", settings.preset))
     cards = cards_needed(scoring)
     search_job = partial(open_search, params, guide, rejects=model.system is None, folder=policy.folder)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pathfinder.benchmarks.grading import Grader, gold_of, last_boxed, majority, pass_at_k
+from pathfinder.benchmarks.grading import Grader, GradingPreset, gold_of, last_boxed, majority, pass_at_k
 from pathfinder.benchmarks.readers import SearchProblem
 from pathfinder.core.params import Search
 from pathfinder.engines.sampling import Sampling
@@ -64,24 +64,28 @@ def draw_all(
 
 
 def grade_all(
-    problems: Sequence[SearchProblem], drawn: Sequence[dict[str, Any]]
+    problems: Sequence[SearchProblem], drawn: Sequence[dict[str, Any]], preset: GradingPreset
 ) -> tuple[list[dict[str, Any]], Counter[str]]:
-    """The graded rows of ``draw_all``, and the failures of grading by kind."""
+    """The rows of ``draw_all`` with graded answers, votes and the majority, and the failures of grading by kind.
+
+    Under every preset, answers that are equal by our rules vote together; these comparisons are not graded.
+    """
     with Grader() as grader:
-        rows = [graded(grader, problem, row) for problem, row in zip(problems, drawn, strict=True)]
-    return rows, grader.failures
+        rows = [_graded(grader, problem, row, preset) for problem, row in zip(problems, drawn, strict=True)]
+        failures = grader.failures.copy()
+        return [_voted(grader, row) for row in rows], failures
 
 
-def graded(grader: Grader, problem: SearchProblem, row: dict[str, Any]) -> dict[str, Any]:
-    """The row of ``solve`` with its graded answers, the vote of each, and the majority."""
-    gold = gold_of(problem.set, problem.key, "repaired")
+def _graded(grader: Grader, problem: SearchProblem, row: dict[str, Any], preset: GradingPreset) -> dict[str, Any]:
+    gold = gold_of(problem.set, problem.key, preset)
+    return row | {"right": [grader.is_right(gold, answer, preset) for answer in row["answers"]]}
+
+
+def _voted(grader: Grader, row: dict[str, Any]) -> dict[str, Any]:
     votes = grader.votes(row["answers"])
-    return row | {
-        "right": [grader.is_right(gold, answer) for answer in row["answers"]],
-        "votes": votes,
-        "majority": majority(votes),
-        "majority_right": grader.is_right(gold, majority(votes)),
-    }
+    first = majority(votes)
+    is_right = first is not None and row["right"][row["answers"].index(first)]
+    return row | {"votes": votes, "majority": first, "majority_right": is_right}
 
 
 def figures(rows: Sequence[dict[str, Any]], n: int) -> dict[str, Sequence[float]]:

@@ -8,11 +8,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ground.io import DataError, read_json, write_json
 from pathfinder.benchmarks.grade import grade
+from pathfinder.policy.samples import grade_all
 from stages import sample
 from stages.search import main
 from tests.support.evaluation_inputs import ROOT, evaluation_project, rows_of
@@ -63,7 +65,15 @@ def test_an_unknown_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_official_preset_runs(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     evaluation_project(tmp_path, world, search={"limit": 1, "max_rounds": 6, "preset": "official"})
     monkeypatch.chdir(tmp_path)
+    presets: list[str] = []
+
+    def graded(problems: Any, drawn: Any, preset: Any) -> Any:
+        presets.append(preset)
+        return grade_all(problems, drawn, preset)
+
+    monkeypatch.setattr("stages.sample.grade_all", graded)
     sample.main([])
+    assert presets == ["official"]
     main(["full"])
     rows = rows_of(Path("artifacts/predictions/search/full.jsonl"))
     assert len(rows) == 6
