@@ -18,7 +18,6 @@ class Evaluated(Measured):
     """
 
     read: Whole = 0
-    dropped: Counts = {}
     quarantined: Counts = {}
     defects: Counts = {}
     system: str = ""

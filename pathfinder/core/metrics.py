@@ -98,14 +98,16 @@ class Measured(Metrics):
 
     ``reading`` names the reading of the main figures: the benchmark's declared reading, or a different one if the
     system lacks it. ``readings`` has the figures by reading; ``rules`` has a published PRM's figures by convention.
-    ``kept`` counts the items; ``too_long`` counts the items without scores. ``official`` has the figures of the
-    published rule in the published evaluator's arithmetic; ``preset`` selects the rule of the main figures.
+    ``kept`` counts the items, ``dropped`` those left out by reason, ``too_long`` those without scores. ``official`` has
+    the figures of the published rule in the published evaluator's arithmetic; ``preset`` selects the rule of the main
+    figures.
     """
 
     interval: Pair | None = None
     titles: list[str] = []  # of a published system, in the paper's tables
     preset: str = ""
     kept: Whole | None = None
+    dropped: Counts = {}
     too_long: Whole | Counts = 0  # of a published PRM: by convention
     reading: str = ""
     readings: Mapping[str, Measured] = {}
@@ -117,6 +119,11 @@ class Measured(Metrics):
     def headline(self) -> float | None:
         """The main figure. The record of each benchmark defines it; this one raises ``NotImplementedError``."""
         raise NotImplementedError
+
+    @property
+    def is_whole(self) -> bool:
+        """False if a limit left items out, so that the figures are about a part of the benchmark."""
+        return not self.dropped.get("limit")
 
     @property
     def by_default_rule(self) -> Measured:

@@ -6,6 +6,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from pathfinder.benchmarks.paper import SEARCH
 from pathfinder.core.metrics import Counts, Figure, Measured, Metrics, Number, Pair, Whole
 
 
@@ -76,7 +77,6 @@ class Search(Measured):
     """A system's guided search, or the same answers under one grading: ``official`` or ``repaired``."""
 
     read: Whole = 0
-    dropped: Counts = {}
     quarantined: Counts = {}
     average: Figure
     sets: dict[str, dict[str, Figure]] = {}
@@ -90,6 +90,12 @@ class Search(Measured):
     def headline(self) -> float | None:
         """The mean accuracy over the sets."""
         return self.average
+
+    @property
+    def is_whole(self) -> bool:
+        """False if a limit left problems out, or the sets or the number of candidates are not the paper's."""
+        is_same = self.sets.keys() == {*SEARCH.columns[:-1]} and all("prm@8" in found for found in self.sets.values())
+        return is_same and super().is_whole
 
     @property
     def by_default_rule(self) -> Search:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pathfinder.core.labels import FOLDERS
+from pathfinder.core.metrics import Measured
 from pathfinder.core.readings import DEFINITION
 from pathfinder.core.runs import Run
 from pathfinder.pages.origins import origin_of
@@ -38,7 +39,8 @@ _HUB, _BASE, _JUDGE = "hub", "models/base", "models/judge"
 class Figure:
     """One result in percent. ``part`` is a subset or category, or empty; ``place`` is ``file#pointer``.
 
-    ``kind`` is the metric's identifier and ``rule`` the reading in words.
+    ``kind`` is the metric's identifier, ``rule`` the reading in words, and ``note`` what sets the items apart from the
+    whole benchmark, if anything does.
     """
 
     benchmark: Benchmark
@@ -48,6 +50,7 @@ class Figure:
     rule: str
     value: float
     place: str
+    note: str
 
 
 def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str:
@@ -58,7 +61,7 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
     trained, texts = results.train[run.name], TEXTS["model_card"]
     records = {FOLDERS.get(name, name): int(count) for name, count in trained.sources.items() if count}
     inputs = {name: manifest[name] for name in (*records, _BASE, _JUDGE) if name in manifest}
-    figures = _figures_of(results, run.name)
+    figures = _figures_of(results, run.name, is_toy)
     columns = ("location", "revision", "licence")
     sources = (
         (name, f"{count:,}", *(str(inputs.get(name, {}).get(column) or "–") for column in columns))
@@ -81,7 +84,7 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
         texts["results"],
         _table(
             ("data set", "part", "figure", "reading", "percent", "place"),
-            ((_dataset(f, is_toy), f.part or "all", f.name, f.rule, f"{f.value:.1f}", f.place) for f in figures),
+            ((_dataset(f), f.part or "all", f.name, f.rule, f"{f.value:.1f}", f.place) for f in figures),
         )
         if figures
         else f"{MISSING}: the benchmarks have not run.",
@@ -90,7 +93,7 @@ def card_of(run: Run, results: Results, manifest: Manifest, is_toy: bool) -> str
         "## Limits",
         card.TEXTS["limits"],
     ]
-    return card.joined(_metadata(run, inputs, figures, manifest, is_toy), parts)
+    return card.joined(_metadata(run, inputs, figures, manifest), parts)
 
 
 def _base(inputs: Manifest) -> str:
@@ -105,13 +108,11 @@ def _table(headers: Sequence[str], rows: Iterable[Iterable[str]]) -> str:
     return markdown_table(headers, [tuple(map(as_markdown_cell, row)) for row in rows])
 
 
-def _dataset(figure: Figure, is_toy: bool) -> str:
-    return DATASETS[figure.benchmark] + TOY * is_toy
+def _dataset(figure: Figure) -> str:
+    return DATASETS[figure.benchmark] + figure.note
 
 
-def _metadata(
-    run: Run, inputs: Manifest, figures: Sequence[Figure], manifest: Manifest, is_toy: bool
-) -> dict[str, Any]:
+def _metadata(run: Run, inputs: Manifest, figures: Sequence[Figure], manifest: Manifest) -> dict[str, Any]:
     """The header of the card."""
     licences = sorted({str(source["licence"]) for source in inputs.values()})
     single = len(licences) == 1 and licences[0] != "unknown"
@@ -121,16 +122,16 @@ def _metadata(
     if data := [where.removeprefix("datasets/") for name, where in on_hub.items() if name != _JUDGE]:
         found["datasets"] = data
     if figures:
-        found["model-index"] = [{"name": run.name, "results": _index(figures, manifest, is_toy)}]
+        found["model-index"] = [{"name": run.name, "results": _index(figures, manifest)}]
     return found
 
 
-def _index(figures: Sequence[Figure], manifest: Manifest, is_toy: bool) -> list[dict[str, Any]]:
+def _index(figures: Sequence[Figure], manifest: Manifest) -> list[dict[str, Any]]:
     """The results of the ``model-index``: one entry per data set and part, with a metric per decision rule."""
     entries: dict[tuple[str, str], dict[str, Any]] = {}
     for figure in figures:
         key = figure.benchmark.key
-        dataset = _described(figure, manifest.get(key, {}), is_toy)
+        dataset = _described(figure, manifest.get(key, {}))
         entry = entries.setdefault((key, figure.part), {"task": dict(_TASK), "dataset": dataset, "metrics": []})
         file, _, pointer = figure.place.partition("#")
         name = f"{figure.name} in percent ({figure.rule})"
@@ -139,22 +140,32 @@ def _index(figures: Sequence[Figure], manifest: Manifest, is_toy: bool) -> list[
     return list(entries.values())
 
 
-def _described(figure: Figure, source: Mapping[str, Any], is_toy: bool) -> dict[str, Any]:
-    on_hub = source.get("kind") == _HUB and not is_toy
-    kind = str(source["location"]).removeprefix("datasets/") if on_hub else figure.benchmark.key + "-toy" * is_toy
-    found: dict[str, Any] = {"name": _dataset(figure, is_toy), "type": kind}
+def _described(figure: Figure, source: Mapping[str, Any]) -> dict[str, Any]:
+    """The data set; only the whole benchmark has the Hub's name, because the Hub ranks its figures."""
+    on_hub = source.get("kind") == _HUB and not figure.note
+    own = figure.benchmark.key + "-toy" * (figure.note == TOY)
+    kind = str(source["location"]).removeprefix("datasets/") if on_hub else own
+    found: dict[str, Any] = {"name": _dataset(figure), "type": kind}
     found |= {"config": figure.part} if figure.part else {}
     return found | ({"revision": str(source["revision"])} if on_hub and source["revision"] else {})
 
 
-def _figures_of(results: Results, run: str) -> list[Figure]:
+def _figures_of(results: Results, run: str, is_toy: bool) -> list[Figure]:
     """The figures of a run, benchmark by benchmark; those that were not measured are left out."""
+    files = results.benchmarks.items()
+    notes = {bench: TOY if is_toy else _share(measured[run]) for bench, measured in files if run in measured}
     found = [
-        Figure(benchmark, part, kind, name, rule, float(value), origin.of[0])
+        Figure(benchmark, part, kind, name, rule, float(value), origin.of[0], notes[benchmark])
         for benchmark, part, kind, name, rule, value in _measured(results, run)
         if value is not None and (origin := origin_of(value)) is not None
     ]
     return sorted(found, key=lambda figure: (list(DATASETS).index(figure.benchmark), figure.part))
+
+
+def _share(metrics: Measured) -> str:
+    """The number of items that a limit kept; empty for a whole benchmark."""
+    kept, left_out = metrics.kept or 0, metrics.dropped.get("limit", 0)
+    return f" ({kept:,} of {kept + left_out:,} items)" if left_out else ""
 
 
 def _measured(results: Results, run: str) -> Iterator[tuple[Benchmark, str, str, str, str, float | None]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from pathfinder.benchmarks import paper
@@ -41,16 +41,16 @@ _OF_PAPER = {
 """The readings of the paper's own rows: its ablation of the subtasks compares two questions."""
 
 
-def paper_tables(results: Results, is_comparable: bool) -> list[Block]:
+def paper_tables(results: Results, comparable: Collection[Benchmark]) -> list[Block]:
     """The paper's five result tables, followed by our rows under the published rule and under our own.
 
     Only a row as published, or graded as published, has a difference from the paper's figures: the paper used no other
-    rule. There is none if the data or models differ from the paper's (not ``is_comparable``).
+    rule. There is none where data, models or items differ from the paper's: on all but the ``comparable`` benchmarks.
     """
-    tables = [_paper_table(results, bench, bench.table, is_comparable) for bench in names.BENCHMARKS]
-    tables += [_scale_table(results, is_comparable)]
-    tables.insert(1, _paper_table(results, PROCESSBENCH, names.PROCESSBENCH_FULL, is_comparable))
-    return list(tables) if is_comparable else [Fold(table.caption.partition(". ")[0], [table]) for table in tables]
+    tables = [_paper_table(results, bench, bench.table, bench in comparable) for bench in names.BENCHMARKS]
+    tables += [_scale_table(results, comparable)]
+    tables.insert(1, _paper_table(results, PROCESSBENCH, names.PROCESSBENCH_FULL, PROCESSBENCH in comparable))
+    return list(tables) if comparable else [Fold(table.caption.partition(". ")[0], [table]) for table in tables]
 
 
 def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable, is_comparable: bool) -> Table:
@@ -109,14 +109,18 @@ def _words(benchmark: Benchmark, metrics: Measured) -> str:
     return GRADED_AS_PUBLISHED if benchmark is SEARCH and metrics.preset != "official" else AS_PUBLISHED
 
 
-def _scale_table(results: Results, is_comparable: bool) -> Table:
-    theirs = dict(zip(("prm800k", "400k", "550k"), (row.values for row in names.SCALE), strict=True))
+def _scale_table(results: Results, comparable: Collection[Benchmark]) -> Table:
+    printed_by_mix = zip(("prm800k", "400k", "550k"), (row.values for row in names.SCALE), strict=True)
+    theirs = {
+        mix: [value if bench in comparable else None for bench, value in zip(BENCHMARKS, values, strict=True)]
+        for mix, values in printed_by_mix
+    }
     ours = []
     words_of_search = "" if SEARCH in results.official else f" (search: {GRADED_AS_PUBLISHED})"
     for view, words in ((as_published, AS_PUBLISHED + words_of_search), (repaired, REPAIRED)):
         for run, records, others, values in cells.scale_points(results, view):
             if measured := known(values):
-                compared = theirs.get(run.mix) if is_comparable and view is as_published else None
+                compared = theirs.get(run.mix) if comparable and view is as_published else None
                 sizes = cells.figures([records, others], ",")
                 ours.append(((f"ours: {name_of(run)}, {words}", *sizes), measured, compared))
     headers = ("model", "samples", "Mistral samples", *TITLES)
@@ -130,7 +134,7 @@ def _with_ours(
     caption: str,
     headers: Sequence[str],
     printed: Sequence[tuple[str, ...]],
-    ours: Sequence[tuple[tuple[str, ...], Sequence[float | None], Sequence[float] | None]],
+    ours: Sequence[tuple[tuple[str, ...], Sequence[float | None], Sequence[float | None] | None]],
 ) -> Table:
     """The paper's rows, then each of ours (first cells, figures) and its difference from the paper's figures."""
     rows, measured = list(printed), set()
@@ -139,43 +143,46 @@ def _with_ours(
         rows.append((*first_cells, *cells.figures(values)))
         if theirs is not None:
             pairs = zip(values, theirs, strict=True)
-            gaps = [None if one is None else made("difference", one - other, [one, other]) for one, other in pairs]
+            gaps = [
+                None if one is None or other is None else made("difference", one - other, [one, other])
+                for one, other in pairs
+            ]
             padding = [NOT_APPLICABLE] * (len(first_cells) - 1)
             rows.append(("difference", *padding, *cells.figures(gaps, "+z.1f")))
     return Table(caption, headers, rows, frozenset(measured), measured=frozenset(measured))
 
 
-def performance(results: Results, is_comparable: bool) -> Figure:
-    """The paper's figure "Performance comparison", with our systems under the published rules if comparable."""
+def performance(results: Results, comparable: Collection[Benchmark]) -> Figure:
+    """The paper's figure "Performance comparison", with our systems under the published rules where comparable."""
     rows: dict[str, dict[str, float]] = {}
     for bench in BENCHMARKS:
         for row in bench.table.rows:
             if ("7B" in row.name or "8B" in row.name) and " w/o " not in row.name:
                 rows.setdefault(_SAME.get(row.name, row.name), {})[bench.title] = row.values[-1]
-    for bench in BENCHMARKS if is_comparable else ():
+    for bench in comparable:
         published = results.read(bench, as_published)
         for members in results.systems:
             if (value := cells.mean(each.headline for each in cells.seeds(members, published))) is not None:
                 rows.setdefault(f"ours: {name_of(members[0])}", {})[bench.title] = value
     words = (f"{name}: " + ", ".join(f"{b} {value:.1f}" for b, value in row.items()) for name, row in rows.items())
     figures = [value for row in rows.values() for value in row.values()]
-    return _figure(dot_chart(rows, "percent"), words, figures, "Performance comparison", is_comparable)
+    return _figure(dot_chart(rows, "percent"), words, figures, "Performance comparison", bool(comparable))
 
 
-def scale(results: Results, is_comparable: bool) -> Figure:
+def scale(results: Results, comparable: Collection[Benchmark]) -> Figure:
     """The paper's figure of PRMScore by data scale, with our systems under the published rules if comparable."""
     sizes = {row.name: size for row in paper.PROCESSBENCH.rows if (size := _size(row.samples))}
     scores = {_SAME.get(row.name, row.name): row.values[-1] for row in PRMBENCH.table.rows}
     others = [(size, scores[name], name) for name, size in sizes.items() if name in scores and "PathFinder" not in name]
     theirs = [(_size(row.samples) or 1.0, row.values[1], f"{row.name} {row.samples}") for row in names.SCALE]
     series = {"other PRMs": others, "the paper's PathFinder-PRM": theirs}
-    points = cells.scale_points(results, as_published) if is_comparable else []
+    points = cells.scale_points(results, as_published) if PRMBENCH in comparable else []
     if ours := [(float(n), values[1], name_of(run)) for run, n, _, values in points if values[1]]:
         series["ours"] = ours
     words = (f"{name} {x:,.0f} samples {y:.1f}" for line in series.values() for x, y, name in line)
     figures = [y for line in series.values() for _, y, _ in line]
     drawing = scatter_chart(series, "training samples", "PRMScore")
-    return _figure(drawing, words, figures, "PRMScore by number of training samples", is_comparable)
+    return _figure(drawing, words, figures, "PRMScore by number of training samples", PRMBENCH in comparable)
 
 
 def _figure(svg: str, words: Iterable[str], figures: Sequence[float], title: str, is_comparable: bool) -> Figure:

@@ -85,6 +85,15 @@ class Results:
         presets = {bench: {metrics.preset for metrics in files.values()} for bench, files in self.benchmarks.items()}
         return [bench for bench, found in presets.items() if found == {"official"}]
 
+    @property
+    def whole(self) -> list[Benchmark]:
+        """The benchmarks on which every system was measured as a whole, as in the paper (``Measured.is_whole``)."""
+        return [
+            bench
+            for bench, files in self.benchmarks.items()
+            if all(metrics.is_whole for metrics in (*files.values(), *self.published[bench].values()))
+        ]
+
     def reading_besides(self, benchmark: Benchmark, run: Run) -> str:
         """The reading of a run's main figures on a benchmark; empty if it is the declared one, or none is known."""
         found = self.benchmarks[benchmark].get(run.name)

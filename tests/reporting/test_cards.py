@@ -103,3 +103,13 @@ def test_a_run_without_benchmarks_has_a_card_that_says_so(results: Results) -> N
     text = card_of(parse_run("full"), load_results(Path("metrics"), (parse_run("full"),)), {}, is_toy=False)
     assert header(text).eval_results is None
     assert "the benchmarks have not run" in text
+
+
+def test_a_part_of_a_benchmark_has_its_number_of_items_and_never_the_benchmark_s_name_on_the_hub(folder: Path) -> None:
+    write_everything(("full",))
+    path = Path("metrics/processbench/full.json")
+    write_json(path, read_json(path) | {"kept": 60, "dropped": {"limit": 3340}})
+    text = card_of(parse_run("full"), load_results(Path("metrics"), (parse_run("full"),)), MANIFEST, is_toy=False)
+    found = {each.dataset_name: each.dataset_type for each in header(text).eval_results}
+    assert found.keys() == {"ProcessBench (60 of 3,400 items)", "PRMBench", "search problems"}
+    assert found["ProcessBench (60 of 3,400 items)"] == "processbench"

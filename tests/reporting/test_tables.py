@@ -107,6 +107,34 @@ def test_the_paper_s_figures_are_compared_with_the_published_rule_only(folder: P
     assert f"ours: PathFinder-PRM: ProcessBench mean F1 {published_of('processbench', 'mean_f1'):.1f}" in drawn
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "change"),
+    [
+        ("processbench", {"dropped": {"limit": 9}}),
+        ("prmbench", {"dropped": {"limit": 9}}),
+        ("search", {"dropped": {"limit": 9}}),
+        ("search", {"sets": {"math": {"prm@8": 50.0}}}),
+        ("search", {"sets": {name: {"prm@4": 50.0} for name in paper.SEARCH.columns[:-1]}}),
+    ],
+)
+def test_a_part_of_a_benchmark_is_not_compared_with_the_paper(
+    folder: Path, root: Path, benchmark: str, change: dict[str, object]
+) -> None:
+    write_project(root, "paper", ["full"])
+    write_everything(["full"])
+    path = Path(f"metrics/{benchmark}/full.json")
+    write_json(path, json.loads(path.read_text()) | change)
+    main([])
+    *tables, scale = json.loads(Path("reports/tables.json").read_text())["tables"]["The paper's tables and ours"][:5]
+    compared = [any(row[0] == "difference" for row in table["rows"]) for table in tables]
+    assert compared == [benchmark != name for name in ("processbench", "processbench", "prmbench", "search")]
+    (gaps,) = (row[3:] for row in scale["rows"] if row[0] == "difference")
+    assert [gap != "–" for gap in gaps] == [benchmark != name for name in ("processbench", "prmbench", "search")]
+    captions = Path("reports/report.md").read_text()
+    drawn = "PRMScore by number of training samples (the paper's figure, drawn from its tables, with our systems"
+    assert (drawn in captions) == (benchmark != "prmbench")
+
+
 def test_a_published_prm_s_search_by_our_rules_is_only_graded_as_published(folder: Path, root: Path) -> None:
     write_project(root, "paper")
     path = Path("params.yaml")

@@ -41,15 +41,15 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     results, lines = evidence.results, evidence.lines
     family = profile.split("-")[0]
     # the paper's models or the authors' checkpoint on the real benchmarks
-    is_comparable = family in {"paper", "evaluate"} and not evidence.is_toy
+    comparable = results.whole if family in {"paper", "evaluate"} and not evidence.is_toy else []
     tested = findings(evidence, evidence.compared)
     notice = [Text(TEXTS["profiles"][family], is_notice=True)] if family in TEXTS["profiles"] else []
     lead = [*opening(evidence, tested, gates), *notice]
     predictions = {name: evidence.rows(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()}
     files = {name: evidence.files(f"processbench/{run}.jsonl") for name, run in evidence.first_runs.items()}
-    paper: list[Block] = [*map(Text, TEXTS["paper" if is_comparable else "paper_elsewhere"].values())]
-    paper += paper_tables.paper_tables(results, is_comparable)
-    paper += [paper_tables.performance(results, is_comparable), paper_tables.scale(results, is_comparable)]
+    paper: list[Block] = [*map(Text, TEXTS["paper" if comparable else "paper_elsewhere"].values())]
+    paper += paper_tables.paper_tables(results, comparable)
+    paper += [paper_tables.performance(results, comparable), paper_tables.scale(results, comparable)]
     measured: dict[str, list[Block]] = {
         "Results": [tables.headline(results, lines), *tables.performance(lines), *tables.each_run(results)],
         CAUGHT: [*caught(evidence), *false_alarm_table(evidence)],
