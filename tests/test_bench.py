@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 
 from ground.io import write_jsonl
 from pathfinder.bench.rows import Paper, Row, judged_rows, search_rows
-from pathfinder.bench.search import SETTINGS, SearchOptions
+from pathfinder.bench.search import POLICY_OF_PAPER, SETTINGS, SearchOptions, _Policy, _rows
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation
 from pathfinder.benchmarks.grade import grade
@@ -301,6 +302,8 @@ def test_what_cannot_be_evaluated_is_named(folder: Path) -> None:
             assert re.search(re.escape(message), done.output), done.output
 
 
+SETS = ["aime24"] * 30 + ["amc23"] * 40 + ["math"] * 500 + ["olympiadbench", "college_math"] * 200
+SETS += ["minerva_math"] * 272
 SIZES = {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000}
 
 
@@ -349,8 +352,7 @@ def test_prmbench_s_and_the_search_s_figures_of_the_paper() -> None:
     evaluation = PRMBenchEvaluation(Loaded(items, len(items), {}, {}))
     (row,) = compared(evaluation, "official", Paper(("PathFinder-PRM-7B",), "official"))
     assert (row.n, row.paper) == (6216, 67.7)
-    sizes = {"aime24": 30, "amc23": 40, "math": 500, "olympiadbench": 200, "college_math": 200, "minerva_math": 272}
-    sets = [name for name, size in sizes.items() for _ in range(size)]
+    sets = list(SETS)
     paper = Paper(("PathFinder-PRM-7B",), "prm@8 official")
     rows = list(search_rows("prm@8 official", sets, [1.0] * len(sets), paper, subsets=True))
     assert [row.paper for row in rows] == [48.3, 20.0, 62.5, 78.8, 36.5, 55.0, 36.7]
@@ -358,3 +360,17 @@ def test_prmbench_s_and_the_search_s_figures_of_the_paper() -> None:
     assert row.paper == 48.0
     (row,) = search_rows("prm@8 official", sets[1:], [1.0] * (len(sets) - 1), paper, subsets=False)
     assert row.paper is None
+
+
+@pytest.mark.parametrize(("title", "shown"), [("PathFinder-PRM-7B", 48.3), ("Qwen2.5-Math-PRM-7B", None)])
+def test_search_figures_that_the_paper_took_from_another_grading_are_not_shown(title: str, shown: float | None) -> None:
+    """The paper marks the policy's figures and those of published PRMs: they are R-PRM's."""
+    model: Any = SimpleNamespace(titles=[title])
+    policy = _Policy(Path(), "", POLICY_OF_PAPER)
+    searched = [{"set": name, "correct": True} for name in SETS]
+    best: list[Any] = [{"right": dict.fromkeys(choosing.RULES, True)}] * len(SETS)
+    samples: list[Any] = [{"right": [True] * 8, "majority_right": True}] * len(SETS)
+    rows = {r.rule: r for r in _rows(model, SearchOptions(rules="official"), policy, searched, best, samples, False)}
+    theirs = "the paper's figure is R-PRM's, which grades differently"
+    assert (rows["prm@8 official"].paper, rows["prm@8 official"].note) == (shown, "" if shown else theirs)
+    assert {rows[rule].note for rule in ("pass@1", "maj@8", "pass@8")} == {theirs}

@@ -18,6 +18,7 @@ from pathfinder.baselines.opening import open_prm
 from pathfinder.bench.rows import Paper, Row, search_rows
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.grading import GradingPreset
+from pathfinder.benchmarks.paper import differs as differs_from_paper
 from pathfinder.benchmarks.readers import Loaded, SearchProblem, read_problems, read_search, search_sets
 from pathfinder.core.hub import read_hub_model
 from pathfinder.core.params import Params, Score, Search
@@ -127,10 +128,11 @@ def _rows(
     if policy.repository != POLICY_OF_PAPER:
         differs = f"the paper's policy is {POLICY_OF_PAPER}"
     sets, rule = [row["set"] for row in rows], f"prm@{options.n} {options.rules}"
-    paper = Paper(model.titles, f"prm@{options.n} official", differs)
+    paper = Paper(model.titles, f"prm@{options.n} official", differs or differs_from_paper("search", model.titles))
     yield from search_rows(rule, sets, [float(row["correct"]) for row in rows], paper, subsets)
     for name, values in figures(samples, options.n).items():
-        theirs = Paper((name.replace("maj@", "major@"),), name, differs)
+        title = name.replace("maj@", "major@")
+        theirs = Paper((title,), name, differs or differs_from_paper("search", [title]))
         yield from search_rows(name, sets, values, theirs, subsets)
     for name, (way, score) in RULES.items():
         right = [float(row["right"][name]) for row in best]

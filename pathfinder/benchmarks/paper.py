@@ -53,10 +53,12 @@ class ScaleRow:
 
 
 def differs(benchmark: str, titles: Sequence[str]) -> str:
-    """What keeps a published PRM's figures from comparison with the paper's; empty if nothing does.
+    """What keeps a system's figures from comparison with the paper's figures by ``titles``; empty if nothing does.
 
-    Source: ProcessBench paper, section 4.1 (QwenLM/ProcessBench#3).
+    Sources: the marks * in the paper's table of the search; ProcessBench paper, section 4.1 (QwenLM/ProcessBench#3).
     """
+    if benchmark == "search" and not any(title.startswith("PathFinder") for title in titles):
+        return "the paper's figure is R-PRM's, which grades differently"
     is_chosen = benchmark == "processbench" and "Skywork-PRM-7B" in titles
     return "the paper's threshold is the best on GSM8K" if is_chosen else ""
 
