@@ -131,7 +131,7 @@ def claims(evidence: Evidence, found: Findings) -> list[Block]:
     """A table of claims with verdict, difference and p per benchmark."""
     if not evidence.compared:
         return [Text(f"{MISSING}: no two systems have predictions yet.")]
-    readings = ", ".join(f"{bench.reading} ({bench.title})" for bench in BENCHMARKS)
+    readings = ", ".join(f"{evidence.results.asked(bench)} ({bench.title})" for bench in BENCHMARKS)
     caption = (
         "Differences in percentage points with 95 % intervals. The two-sided p is adjusted by Holm's method over all "
         f"comparisons that ProcessBench, PRMBench and Search list below. “{_sentence(YES.word)}” and “{NO.word}” mean "

@@ -94,12 +94,14 @@ class Results:
             if all(metrics.is_whole for metrics in (*files.values(), *self.published[bench].values()))
         ]
 
+    def asked(self, benchmark: Benchmark) -> str:
+        """The reading of the main figures on a benchmark: the declared one, or that of PRMBench's published rule."""
+        return "soundness" if benchmark is PRMBENCH and benchmark in self.official else benchmark.reading
+
     def reading_besides(self, benchmark: Benchmark, run: Run) -> str:
-        """The reading of a run's main figures on a benchmark; empty if it is the declared one, or none is known."""
+        """The reading of a run's main figures on a benchmark; empty if it is the one ``asked``, or none is known."""
         found = self.benchmarks[benchmark].get(run.name)
-        if found is None or benchmark in self.official or found.reading == benchmark.reading:
-            return ""
-        return found.reading
+        return "" if found is None or found.reading == self.asked(benchmark) else found.reading
 
     @property
     def stopped_early(self) -> list[str]:

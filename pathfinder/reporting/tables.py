@@ -50,13 +50,14 @@ def headline(results: Results, lines: Sequence[Line]) -> Table:
 
 def _read_by(results: Results, benchmark: Benchmark) -> str:
     """A sentence on the reading of our systems on a benchmark, and on the systems without it."""
-    if benchmark in results.official or not (measured := cells.measured(results, benchmark)):
+    if not (measured := cells.measured(results, benchmark)):
         return ""
+    asked = results.asked(benchmark)
     readings = {label(members): results.reading_besides(benchmark, members[0]) for members in measured}
     others = [f"{name} by {reading}" for name, reading in readings.items() if reading]
     exceptions = f" ({'; '.join(others)}, for lack of that reading)" if others else ""
     begin = benchmark.title[0].upper() + benchmark.title[1:]
-    return f" {begin} reads {benchmark.reading}: {ASKS[benchmark.reading]}{exceptions}."
+    return f" {begin} reads {asked}: {ASKS[asked]}{exceptions}."
 
 
 def scores(results: Results, benchmark: Benchmark) -> list[Block]:
@@ -80,7 +81,8 @@ def _by_part(results: Results, benchmark: Benchmark) -> list[Block]:
             if by_run := {name: readings[reading] for name, readings in read.items() if reading in readings}:
                 rows.append((f"{label(members)}, {title}", cells.scores_of(members, by_run, columns)))
     for name, published in results.published[benchmark].items():
-        for rule, metrics in ({**published.rules, **published.readings} or {"authors": published}).items():
+        of_one = {published.reading or "authors": published}
+        for rule, metrics in ({**published.rules, **published.readings} or of_one).items():
             title = f"{results.titles(name)[0]}, {(PUBLISHED_RULES | _READINGS).get(rule, rule)}"
             rows.append((title, scores_in(metrics, columns)))
     for name, baseline in results.baselines(benchmark).items():

@@ -189,14 +189,37 @@ def test_metrics_without_the_published_rule_have_no_difference(folder: Path, roo
     assert names.count("ours: PathFinder-PRM, repaired") == 3
 
 
+def test_a_judge_is_named_with_its_reading(folder: Path, root: Path) -> None:
+    write_project(root, "paper", ["full"])
+    path = Path("params.yaml")
+    path.write_text(path.read_text().replace("critics: []", "critics: [critic-gpt-4o]"))
+    write_everything(["full"])
+    judged = {"mean_f1": 50.0, "reading": "soundness", "preset": "repaired", "titles": ["GPT-4o"]}
+    write_json(Path("metrics/processbench/critic-gpt-4o.json"), judged)
+    main([])
+    rows = json.loads(Path("reports/tables.json").read_text())["tables"]["ProcessBench"][0]["rows"]
+    assert "GPT-4o, soundness" in [row[0] for row in rows], "it has no authors' rule"
+
+
 def test_the_main_table_names_the_benchmarks_under_published_rules(folder: Path, root: Path) -> None:
     write_project(root, "paper")
     write_everything()
     for path in Path("metrics/prmbench").glob("*.json"):
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"preset": "official"}))
+        reading = "quality" if path.stem == "no_subtasks" else "soundness"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"preset": "official", "reading": reading}))
     main([])
-    caption = json.loads(Path("reports/tables.json").read_text())["tables"]["Results"][0]["caption"]
+    tables = json.loads(Path("reports/tables.json").read_text())["tables"]
+    caption, rows = tables["Results"][0]["caption"], {row[0]: row[2] for row in tables["Results"][0]["rows"]}
     assert caption.endswith("Our systems follow the published rules in PRMScore.")
+    assert "PRMScore reads soundness: is the step free of errors (without separate subtasks by quality, for" in caption
+    assert {name: cell.partition("] ")[2] for name, cell in rows.items() if "without" in name or "Path" in name} == {
+        "PathFinder-PRM": "",
+        "without separate error categories": "",
+        "without separate subtasks": "by quality",
+    }
+    assert "soundness (PRMScore)" in tables["The paper's claims, tested here"][0]["caption"]
+    read_by = {row[0]: row[1] for row in tables["The paper's tables and ours"][2]["rows"]}
+    assert read_by["ours: PathFinder-PRM, repaired"] == "definition"
 
 
 def test_claims_are_tested_under_the_published_rules_too(folder: Path, root: Path) -> None:
