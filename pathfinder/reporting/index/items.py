@@ -63,15 +63,16 @@ def _processbench(row: Row) -> Decision:
 
 
 def _prmbench(items: Mapping[str, PRMBenchItem], row: Row) -> Decision:
-    """Label and prediction are the numbers of the incorrect steps, from 1.
+    """Label and prediction are the numbers of the incorrect steps, from 1; numbers past the last step are left out.
 
     Raises ``DataError`` for a row that the benchmark does not have.
     """
     if (item := items.get(row["idx"])) is None:
         raise DataError(f"{row['idx']}: not in PRMBench; re-run the stage that wrote the prediction")
     found = labels_of(item.idx, row, item.classification)
-    prediction = None if found is None else [place for place, is_valid in enumerate(found, start=1) if not is_valid]
-    label = sorted(set(item.error_steps))
+    count = len(item.steps)
+    prediction = None if found is None else [at for at, is_valid in enumerate(found[:count], start=1) if not is_valid]
+    label = sorted({*item.error_steps} & {*range(1, count + 1)})
     return item.classification, item.idx, label, prediction, label == prediction, _of_steps(row)
 
 

@@ -131,6 +131,10 @@ def test_a_judge_s_redundancy_labels_decide_as_in_the_metrics(project: Path) -> 
     write_jsonl(predictions / "prmbench/critic-x.jsonl", [{"idx": row["idx"], "validity": True, "scores": labels}])
     (found,) = index_items(predictions, ["critic-x"], Path("artifacts/raw/prmbench")).to_dicts()
     assert (found["part"], found["prediction"], found["correct"]) == ("circular", "[2]", True)
+    (file,) = Path("artifacts/raw/prmbench").iterdir()
+    write_jsonl(file, [given | {"error_steps": [2, 3]} for _, given in read_jsonl(file)])
+    (found,) = index_items(predictions, ["critic-x"], Path("artifacts/raw/prmbench")).to_dicts()
+    assert (found["label"], found["correct"]) == ("[2]", True), "the metric ignores an error step past the end"
     write_jsonl(predictions / "prmbench/critic-x.jsonl", [{"idx": "x", "validity": False}])
     with pytest.raises(DataError, match="x: not in PRMBench; re-run the stage that wrote the prediction"):
         index_items(predictions, ["critic-x"], Path("artifacts/raw/prmbench"))
