@@ -44,6 +44,7 @@ def headline(results: Results, lines: Sequence[Line]) -> Table:
     caption += "".join(_read_by(results, bench) for bench in names.BENCHMARKS)
     if results.official:
         caption += f" Our systems follow the published rules in {', '.join(b.title for b in results.official)}."
+    caption += _rules_of_published(results)
     emphasis = frozenset(place for place, line in enumerate(lines) if not line.is_baseline)
     return Table(caption, ("system", *names.COLUMNS.values()), rows, emphasis)
 
@@ -58,6 +59,18 @@ def _read_by(results: Results, benchmark: Benchmark) -> str:
     exceptions = f" ({'; '.join(others)}, for lack of that reading)" if others else ""
     begin = benchmark.title[0].upper() + benchmark.title[1:]
     return f" {begin} reads {asked}: {ASKS[asked]}{exceptions}."
+
+
+def _rules_of_published(results: Results) -> str:
+    """A sentence on the rules of the published systems on ProcessBench and PRMBench; empty without any."""
+    files = (results.published[benchmark] for benchmark in (PROCESSBENCH, PRMBENCH))
+    found = {results.titles(name)[0]: metrics for measured in files for name, metrics in measured.items()}
+    by = {
+        "their authors' rules": [title for title, metrics in found.items() if metrics.rules],
+        "the published rules": [title for title, metrics in found.items() if metrics.preset == "official"],
+    }
+    parts = [f"by {rules}: {', '.join(titles)}" for rules, titles in by.items() if titles]
+    return f" Published systems are read {'; '.join(parts)}." if parts else ""
 
 
 def scores(results: Results, benchmark: Benchmark) -> list[Block]:

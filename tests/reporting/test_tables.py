@@ -16,7 +16,14 @@ from pathfinder.reporting.evidence import Evidence
 from pathfinder.reporting.finished import results_table
 from pathfinder.reporting.results import Score, load_results
 from stages.report import main
-from tests.support.report_inputs import SEEDED, write_best_of_n, write_everything, write_project, write_published
+from tests.support.report_inputs import (
+    SEEDED,
+    write_benchmarks,
+    write_best_of_n,
+    write_everything,
+    write_project,
+    write_published,
+)
 
 
 def test_published_prms_and_best_of_n_are_compared_with_ours(folder: Path, root: Path) -> None:
@@ -31,11 +38,11 @@ def test_published_prms_and_best_of_n_are_compared_with_ours(folder: Path, root:
     tables = json.loads(Path("reports/tables.json").read_text())
     row = next(row for row in tables["results"] if row["system"] == "Math-Shepherd-7B")
     assert (row["processbench"]["value"], row["prmbench"], row["is_baseline"]) == (100, "missing", True)
-    best = next(row for row in tables["results"] if row["system"].startswith("best of 8 by minimum reward"))
+    best = next(row for row in tables["results"] if row["system"].startswith("best of n by minimum reward"))
     assert best["search"]["low"] <= best["search"]["value"] <= best["search"]["high"]
     assert best["is_baseline"]
     last = [row["system"] for row in tables["results"]][-3:]
-    assert last == ["best of 8 by minimum reward", "weighted vote of 8 by minimum reward", "pass@8"]
+    assert last == ["best of n by minimum reward", "weighted vote of n by minimum reward", "pass@n"]
     assert tables["results"][-2]["search"]["value"] == 0.0
     sentences = [one["said"] for one in tables["comparisons"]]
     assert any(s.startswith("PathFinder-PRM trails Math-Shepherd-7B by") for s in sentences)
@@ -187,6 +194,22 @@ def test_metrics_without_the_published_rule_have_no_difference(folder: Path, roo
     names = [row[0] for table in tables[:3] for row in table["rows"]]
     assert "difference" not in names
     assert names.count("ours: PathFinder-PRM, repaired") == 3
+
+
+def test_published_systems_are_named_with_their_rules(folder: Path, root: Path) -> None:
+    write_project(root, "evaluate-published", [])
+    path = Path("params.yaml")
+    path.write_text(path.read_text().replace("baselines: []", "baselines: [pathfinder-prm-7b, math-shepherd]"))
+    write_benchmarks()
+    write_published("math-shepherd")
+    checkpoint = {"mean_f1": 50.0, "preset": "official", "titles": ["PathFinder-PRM-7B"]}
+    write_json(Path("metrics/processbench/pathfinder-prm-7b.json"), checkpoint)
+    write_json(Path("metrics/search/random.json"), {"average": 50.0, "preset": "official"})
+    main(["published"])
+    caption = json.loads(Path("reports/published.json").read_text())["tables"]["Results"][0]["caption"]
+    rules = "by their authors' rules: Math-Shepherd-7B; by the published rules: PathFinder-PRM-7B."
+    assert caption.endswith(f" Published systems are read {rules}")
+    assert "Our systems follow" not in caption, "only the control searched by the published rules"
 
 
 def test_a_judge_is_named_with_its_reading(folder: Path, root: Path) -> None:
