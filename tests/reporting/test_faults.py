@@ -99,6 +99,18 @@ def test_the_page_of_published_systems_has_them(alarms: list[list[str]]) -> None
     assert f"<h2>{CAUGHT}" in Path("reports/published.html").read_text(encoding="utf-8")
 
 
+def test_a_run_that_stopped_early_is_named_below_its_flags(alarms: list[list[str]], root: Path) -> None:
+    write_project(root, "quickstart", ["full"])
+    typed = scored((0.9, 0.9, 0.1), (0.9, 0.9), math=0.9, consistency=0.8)
+    write_system("full", typed, reading="soundness", early_stop={"steps": 8, "scored": 5})
+    main([])
+    section = Path("reports/report.md").read_text().partition(f"## {CAUGHT}")[2].partition("\n## ")[0]
+    assert "| full, soundness | " in section
+    assert "full: no scores after the first incorrect step (processbench.early_stop); later steps do not count." in (
+        section.replace("\\_", "_")
+    )
+
+
 def test_tables_that_need_the_same_file_read_it_once(alarms: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     read = Mock(wraps=read_jsonl)
     monkeypatch.setattr(evidence, "read_jsonl", read)

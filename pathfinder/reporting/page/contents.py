@@ -50,9 +50,10 @@ def page_of(evidence: Evidence, profile: str, gates: Mapping[str, Mapping[str, A
     paper: list[Block] = [*map(Text, TEXTS["paper" if comparable else "paper_elsewhere"].values())]
     paper += paper_tables.paper_tables(results, comparable)
     paper += [paper_tables.performance(results, comparable), paper_tables.scale(results, comparable)]
+    flags = [*caught(evidence), *false_alarm_table(evidence)]
     measured: dict[str, list[Block]] = {
         "Results": [tables.headline(results, lines), *tables.performance(lines), *tables.each_run(results)],
-        CAUGHT: [*caught(evidence), *false_alarm_table(evidence)],
+        CAUGHT: [*flags, *(tables.stopped_early(results, "later steps do not count") if flags else [])],
         "Worst mistakes": worst_mistakes(evidence.processbench_items, predictions, files),
         CLAIMS: [*claims(evidence, tested), *claims_as_published(evidence), *answers(evidence, tested)],
         DECIDED: decided() if evidence.is_toy else [],

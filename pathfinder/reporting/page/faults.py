@@ -62,8 +62,8 @@ def caught(evidence: Evidence) -> list[Block]:
         objections[fault] += step["reward"] < 0.5
     if not counts:
         return []
-    files = [file for bench in ("processbench", "prmbench") for file in evidence.files(f"{bench}/{run}.jsonl")]
-    source = from_files("count", files)
+    names = [name for bench in ("processbench", "prmbench") if evidence.rows(name := f"{bench}/{run}.jsonl")]
+    source = from_files("count", [file for name in names for file in evidence.files(name)])
     rows: list[tuple[str, ...]] = []
     shades: dict[tuple[int, int], int] = {}
     for kind, faults in {**truth.kinds, "": (SOUND,)}.items():
