@@ -18,11 +18,18 @@ from typing import Any
 import yaml
 
 from pathfinder.core.hub import HubModel
+from pathfinder.core.labels import CORRECTNESS, OPTIMALITY, PREDICTED
 from pathfinder.core.params import Train
-from pathfinder.core.prompts import VARIANTS, user_turn
+from pathfinder.core.prompts import ERROR_FREE, VARIANTS, user_turn
 from pathfinder.core.runs import Run
 
 TASK = "text-classification"
+_MEANINGS = {kind.name: kind.meaning for kind in PREDICTED} | {
+    ERROR_FREE: "has no error",
+    CORRECTNESS: "is correct",
+    OPTIMALITY: "is useful",
+}
+"""The predicate of a sentence about a step, by label."""
 TEXTS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("card.toml").read_text(encoding="utf-8"))
 """The words of ``card.toml`` by key."""
 SOURCES_LICENCE = {"license": "other", "license_name": "as-the-sources"}
@@ -177,7 +184,23 @@ def _facts(facts: Mapping[str, Any]) -> str:
 
 def what(variant: str) -> str:
     """What a model of a variant gives for a step."""
-    return _text("what", gives=TEXTS["gives"][variant])
+    marks = VARIANTS[variant]
+    first, second = ([_MEANINGS[mark.label] for mark in group] for group in (marks.first, marks.second))
+    if marks.sequential:
+        gives = f"It gives {_that(first + second)}, each given the labels before it"
+    elif second:
+        known = "these labels" if len(first) > 1 else "this label"
+        gives = f"It first gives {_that(first)}, and then, given {known}, {_that(second)}"
+    else:
+        gives = f"It gives {_that(first)}" + ("; the reward is their product" if len(first) > 1 else "")
+    return _text("what", gives=gives)
+
+
+def _that(meanings: Sequence[str]) -> str:
+    """The probabilities of what is said about a step."""
+    noun = "probabilities" if len(meanings) > 1 else "probability"
+    clauses = [f"that {'it' if place else 'the step'} {meaning}" for place, meaning in enumerate(meanings)]
+    return f"the {noun} " + " and ".join(filter(None, (", ".join(clauses[:-1]), clauses[-1])))
 
 
 def loading(variant: str) -> str:

@@ -77,7 +77,7 @@ def test_a_card_says_what_its_variant_gives_and_asks(name: str) -> None:
     text, marks = card(replace(LEARNT, run=parse_run(name))), VARIANTS[name]
     labels = {mark.label for mark in (*marks.first, *marks.second)}
     words = {"math": "no math error", "error_free": "the step has no error", "optimality": "it is useful"}
-    words |= {"consistency": "it fits what came before", "correctness": "is correct"}
+    words |= {"consistency": "it is consistent with", "correctness": "is correct"}
     given = text.partition("## ")[0]
     assert {label for label, phrase in words.items() if phrase in given} == labels
     assert ("another one" in text) is (bool(marks.second) and not marks.sequential)
