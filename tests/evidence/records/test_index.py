@@ -126,7 +126,7 @@ def test_the_decisions_on_items_are_those_of_the_prediction_files(project: Path)
 
 def test_a_judge_s_redundancy_labels_decide_as_in_the_metrics(project: Path) -> None:
     row = next(row for _, row in read_jsonl(Path("artifacts/predictions/prmbench/full.jsonl")))
-    labels = {"step_level_validity_labels": [True, True], "step_level_redundancy_labels": [False, True]}
+    labels = {"step_level_validity_labels": [True, True], "step_level_redundancy_labels": [False, True, True]}
     predictions = Path("predictions")
     write_jsonl(predictions / "prmbench/critic-x.jsonl", [{"idx": row["idx"], "validity": True, "scores": labels}])
     (found,) = index_items(predictions, ["critic-x"], Path("artifacts/raw/prmbench")).to_dicts()
@@ -134,7 +134,7 @@ def test_a_judge_s_redundancy_labels_decide_as_in_the_metrics(project: Path) -> 
     (file,) = Path("artifacts/raw/prmbench").iterdir()
     write_jsonl(file, [given | {"error_steps": [2, 3]} for _, given in read_jsonl(file)])
     (found,) = index_items(predictions, ["critic-x"], Path("artifacts/raw/prmbench")).to_dicts()
-    assert (found["label"], found["correct"]) == ("[2]", True), "the metric ignores an error step past the end"
+    assert (found["label"], found["correct"]) == ("[2]", True), "the metric ignores steps past the end"
     write_jsonl(predictions / "prmbench/critic-x.jsonl", [{"idx": "x", "validity": False}])
     with pytest.raises(DataError, match="x: not in PRMBench; re-run the stage that wrote the prediction"):
         index_items(predictions, ["critic-x"], Path("artifacts/raw/prmbench"))
