@@ -149,11 +149,12 @@ def bench(
 
         server = _only(url)
         search = SearchOptions(policy, policy_url, problems, candidates, rules)
+        tasks = evaluate.read_tasks(names, selection, search)  # before the files of a model are fetched
         found = named(model, revision, dtype, system)
         identity = evaluate.identity_of(found)
         kept, seconds = kept_results(predictions, model, identity, names)
         found.warn()
-        rows = evaluate.bench_prm(found, identity, names, selection, search, server)
+        rows = evaluate.bench_prm(found, identity, tasks, selection, server)
     made = [asdict(row) for row in rows]
     if predictions is not None:
         seconds += time.monotonic() - start

@@ -176,6 +176,17 @@ def test_the_published_checkpoint_is_evaluated_by_one_command(
     assert {row["note"] for row in rows} == {"15 items, the paper has 6,216"}
 
 
+def test_a_missing_benchmark_is_named_before_a_model_is_fetched(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = HubServer()
+    with hub_server(hub):
+        hub.lead_here(monkeypatch, tmp_path / "home")
+        done = CLI.invoke(app, ["bench", "owner/large", "--on", "prmbench", "--data", str(tmp_path)])
+    assert (done.exit_code, hub.requests) == (1, [])
+    assert "prmbench: no such folder; --data names" in done.stderr
+
+
 def test_a_published_prm_gives_the_rules_of_its_authors_and_of_the_benchmark(folder: Path) -> None:
     FOLDERS["skywork"](Path("skywork-folder"))
     rows = rows_of("skywork-folder", "--system", "skywork")

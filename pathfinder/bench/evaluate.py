@@ -24,7 +24,7 @@ from pathfinder.baselines.evaluate import open_baseline
 from pathfinder.baselines.named import Named
 from pathfinder.baselines.registry import system as system_named
 from pathfinder.bench.rows import Paper, Row, judged_rows
-from pathfinder.bench.search import SearchOptions, bench_search
+from pathfinder.bench.search import SearchOptions, Task, bench_search
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation, read_evaluation
 from pathfinder.benchmarks.paper import differs
 from pathfinder.core.params import CriticSettings, Preset, Score
@@ -82,39 +82,41 @@ def parse_benchmarks(text: str) -> list[Name]:
 
 
 def identity_of(model: Named) -> dict[str, Any]:
-    """What determines a PRM's scores, as JSON: the digest of its folder, its precision, and its published PRM."""
+    """The facts that determine a PRM's scores, as JSON: its folder's digest, its precision, and its published PRM."""
     return {"model": digest_of(digests_of(model.model.folder)), "dtype": model.dtype, "system": model.system}
+
+
+def read_tasks(names: Sequence[Name], selection: Selection, search: SearchOptions) -> dict[Name, Evaluation | Task]:
+    """The items of each benchmark, and the policy; raises as ``Selection.read`` and ``SearchOptions.read`` do."""
+    data, limit = selection.data, selection.limit
+    return {name: search.read(data / name, limit) if name == "search" else selection.read(name) for name in names}
 
 
 def bench_prm(
     model: Named,
     identity: dict[str, Any],
-    names: Sequence[Name],
+    tasks: Mapping[Name, Evaluation | Task],
     selection: Selection,
-    search: SearchOptions,
     url: str | None = None,
 ) -> list[Row]:
     """Evaluate a PRM, on every GPU of this machine or behind the server at ``url``; ``identity`` is ``identity_of`` it.
 
-    Raises ``DataError`` for a bad row of a benchmark, or a model, policy or server that does not fit.
+    Raises ``DataError`` for a model or server that does not fit.
     """
     scoring = model.settings(url).model_copy(update={"processes": 0})
     kept = f"bench/{digest_of(identity | {'served': bool(url)})[:16]}"
-    evaluations = {name: selection.read(name) for name in names if name != "search"}
-    task = search.read(selection.data / "search", selection.limit) if "search" in names else None
     judged = _published if model.system else _ours
     rows: list[Row] = []
-    for name in names:
-        if name != "search":
-            evaluation = evaluations[name]
-            found = dict(judged(model, evaluation, scoring, f"{kept}/{name}"))
-            answers: dict[str, list[Any]] = {rule: evaluation.answers(verdicts) for rule, verdicts in found.items()}
-            rows += selection.rows(
-                evaluation, answers, Paper(model.titles, _rule_of_paper(model, name), differs(name, model.titles))
-            )
-        elif task is not None:
+    for name, task in tasks.items():
+        if isinstance(task, tuple):
             rows += bench_search(model, scoring, task, f"{kept}/{name}", selection.subsets)
-    for name in names:  # a parallel command may evaluate the same model on a different benchmark
+            continue
+        found = dict(judged(model, task, scoring, f"{kept}/{name}"))
+        answers: dict[str, list[Any]] = {rule: task.answers(verdicts) for rule, verdicts in found.items()}
+        rows += selection.rows(
+            task, answers, Paper(model.titles, _rule_of_paper(model, task.benchmark), differs(name, model.titles))
+        )
+    for name in tasks:  # a parallel command may evaluate the same model on a different benchmark
         remove(STATE / kept / name)
     return rows
 

@@ -278,7 +278,7 @@ class _Reader:
         self.rows.append(GivenRow(at, str(identity), *solutions, taken.labels, taken.answers, answer))
 
     def _cased(self, row: Any) -> Any:
-        """The row; with its names in lower case if only these have a layout. Names that differ by case alone stay."""
+        """The row; with its names in lower case if only these have a layout. Names that differ only by case stay."""
         if not isinstance(row, dict) or any(each.fits(row) for each in self._known):
             return row
         names = Counter(map(str.lower, row))

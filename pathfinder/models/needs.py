@@ -2,7 +2,7 @@
 
 The count covers weights, gradients, optimiser, activations, cache and logits of one process on one device, as the
 stages hold them: float32 master weights under bfloat16 autocast in training, activations of one layer under gradient
-checkpointing, and logits only at label positions. docs/training.md compares estimates with measured peaks.
+checkpointing, and logits only at label positions. tests/campaigns/gpu_day.md compares estimates with measured peaks.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def search(
     preset: GradingPreset,
     rejects: bool = True,
 ) -> list[dict[str, Any]]:
-    """Search every problem; with ``rejects``, a negative first-pass label rejects a candidate, as published.
+    """Search every problem; with ``rejects``, a predicted error rejects a candidate, as published.
 
     Returns the published script's rows plus ``set``, ``id``, ``finished`` and ``rounds``, in the order of the problems.
     A row whose path ended at a model's context has ``too_long``.

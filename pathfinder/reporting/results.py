@@ -98,7 +98,7 @@ class Results:
         ]
 
     def asked(self, benchmark: Benchmark) -> str:
-        """The reading of the main figures on a benchmark: the declared one, or that of PRMBench's published rule."""
+        """The reading of the main figures on a benchmark: the declared one, or what PRMBench's published rule reads."""
         return "soundness" if benchmark is PRMBENCH and benchmark in self.official else benchmark.reading
 
     def reading_besides(self, benchmark: Benchmark, run: Run) -> str:

@@ -183,7 +183,7 @@ def _facts(facts: Mapping[str, Any]) -> str:
 
 
 def what(variant: str) -> str:
-    """What a model of a variant gives for a step."""
+    """The card's first sentences: the probabilities that a model of a variant gives."""
     marks = VARIANTS[variant]
     first, second = ([_MEANINGS[mark.label] for mark in group] for group in (marks.first, marks.second))
     if marks.sequential:
@@ -197,7 +197,7 @@ def what(variant: str) -> str:
 
 
 def _that(meanings: Sequence[str]) -> str:
-    """The probabilities of what is said about a step."""
+    """Words for the probabilities of these predicates of a step."""
     noun = "probabilities" if len(meanings) > 1 else "probability"
     clauses = [f"that {'it' if place else 'the step'} {meaning}" for place, meaning in enumerate(meanings)]
     return f"the {noun} " + " and ".join(filter(None, (", ".join(clauses[:-1]), clauses[-1])))
