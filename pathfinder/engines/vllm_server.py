@@ -102,8 +102,12 @@ def _flags(name: str, max_model_len: int, settings: Vllm) -> list[str]:
 
 
 def _environment(mine: Sequence[Card]) -> dict[str, str]:
-    """A server sees only its own GPUs and sends no usage statistics."""
-    return os.environ | cards.environment(mine) | {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    """A server sees only its own GPUs, compiles nothing with nvcc, and sends no usage statistics.
+
+    vLLM would compile FlashInfer's sampler while it starts, but not use it: each call has a seed, or temperature 0.
+    """
+    own = {"VLLM_USE_FLASHINFER_SAMPLER": "0", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
+    return os.environ | cards.environment(mine) | own
 
 
 @contextmanager

@@ -39,7 +39,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200 if "--never" not in sys.argv else 503)
         self.end_headers()
-        self.wfile.write(" ".join([*sys.argv[1:], os.environ.get("CUDA_VISIBLE_DEVICES", "")]).encode())
+        variable = os.environ.get(self.path.removeprefix("/"))
+        self.wfile.write((variable or " ".join([*sys.argv[1:], os.environ.get("CUDA_VISIBLE_DEVICES", "")])).encode())
     def log_message(self, *_):
         pass
 if "--stubborn" in sys.argv:
@@ -67,6 +68,11 @@ def arguments(url: str) -> str:
     return httpx.get(url.removesuffix("/v1") + "/health", timeout=5).text
 
 
+def variable(url: str, name: str) -> str:
+    """A variable in the environment of the fake server."""
+    return httpx.get(f"{url.removesuffix('/v1')}/{name}", timeout=5).text
+
+
 def is_gone(url: str) -> bool:
     try:
         arguments(url)
@@ -80,6 +86,7 @@ def test_replicas_start_with_the_profiles_flags_and_stop_with_the_block(folder: 
     with vllm_servers(folder, "judge", 8096, settings(replicas=2), logs) as urls:
         words = [shlex.split(arguments(url).rpartition(" ")[0]) for url in urls]
         assert len(set(urls)) == 2
+        assert variable(urls[0], "VLLM_USE_FLASHINFER_SAMPLER") == "0", "nvcc would compile this sampler"
     assert all(is_gone(url) for url in urls)
     for given in words:
         assert given[0] == str(folder)
