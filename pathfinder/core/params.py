@@ -293,6 +293,11 @@ class Search(Section):
     batch_size: PositiveInt
     seed: Seed
 
+    @property
+    def context(self) -> int:
+        """Tokens of the policy's longest text: up to 2,048 of a problem, and all steps of a search or a solution."""
+        return 2048 + max(self.max_rounds * self.max_tokens, self.solution_tokens)
+
 
 class CriticSettings(Budget):
     """Calls to LLM judges of whole solutions."""

@@ -20,7 +20,7 @@ from pathfinder.models.cards import GIB, Device, this_device
 from pathfinder.models.needs import Need, Shapes, longest_record, stage_needs
 from pathfinder.models.shapes import fetched_shape, planned_shape
 
-_LEAST_BUDGET = 1024
+_LEAST_BUDGET, _LEAST_PASS = 1024, 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,15 +156,17 @@ def _smaller_training(params: Params, device: Device) -> Iterator[_Changes]:
 
 
 def _smaller_server(key: str, settings: Vllm, device: Device, shape: Shape) -> Iterator[_Changes]:
-    """Different divisions of the model over all cards of the device, then the same with 8-bit weights.
+    """Different divisions of the model over all cards of the device, then smaller passes, then 8-bit weights as well.
 
     Divisions into fewer parts than now come first, because they leave no card idle.
     """
     divisions = [cards for cards in range(1, device.cards + 1) if shape.divides(cards)]
     divisions.sort(key=lambda cards: (cards > settings.tensor_parallel, abs(cards - settings.tensor_parallel)))
-    for quantised in ({}, {f"{key}.options": [*settings.options, "--quantization", "fp8_per_tensor"]}):
+    passes = {f"{key}.max_num_batched_tokens": min(_LEAST_PASS, settings.max_num_batched_tokens)}
+    quantised = {f"{key}.options": [*settings.options, "--quantization", "fp8_per_tensor"]}
+    for less in ({}, passes, passes | quantised):
         for cards in divisions:
-            yield {f"{key}.tensor_parallel": cards, f"{key}.replicas": device.cards // cards} | quantised
+            yield {f"{key}.tensor_parallel": cards, f"{key}.replicas": device.cards // cards} | less
 
 
 def _halved(key: str, value: int, least: int) -> Iterator[_Changes]:

@@ -20,6 +20,8 @@ LONGEST_RECORD = 6_017
 _BYTES = {"float32": 4, "bfloat16": 2}
 _PROCESS = {"cpu": 0.55 * GIB, "cuda": 1.0 * GIB}
 """Python with its libraries, or the context and kernels on a GPU."""
+_SERVER = 1.5 * GIB
+"""The context and kernels on a GPU, and the CUDA graphs of vLLM; assumed."""
 _SLACK = 1.1  # memory that allocators reserve for activations without using it
 _TOKENS_PER_LABEL = 12
 """Tokens of a packed tree per label: the smallest number in any long batch of the profiles' data."""
@@ -29,6 +31,8 @@ _PROMPT = 256
 """Tokens of a policy's prompt: a problem and the request for a solution."""
 _OPEN, _TRUNK = 64, 1024
 """Solutions whose trunks are cached when scoring stops early (``prm.steps.OPEN``), and the tokens of one trunk."""
+_POSITIONS = 4096
+"""The context of the paper's base, for which a server of a PRM is started."""
 _ROWS = 512
 """The largest number of texts sampled in one batch (``generate``)."""
 _EIGHT_BITS = {"fp8", "fp8_per_tensor", "int8", "bitsandbytes"}
@@ -153,13 +157,20 @@ def weight_bytes(settings: Vllm) -> float:
 
 
 def served_need(stage: str, shape: Shape, settings: Vllm, longest: int) -> Need:
-    """One GPU of a vLLM server: its share of the weights, and the cache of one text of ``longest`` tokens."""
-    cards = settings.tensor_parallel
+    """One GPU of a vLLM server, which does not start without this memory.
+
+    The server measures the largest pass and a sample of each text in float32, and the rest of its share must hold the
+    cache of one text of ``longest`` tokens.
+    """
+    cards, item = settings.tensor_parallel, _BYTES[settings.dtype]
     weights = weight_bytes(settings) * shape.parameters / cards
-    cache = _BYTES[settings.dtype] * shape.keys_and_values * longest / cards
-    # the server loads weights in full before it quantises them, when the cache does not exist yet
-    loading = max(0.0, _BYTES[settings.dtype] * shape.parameters / cards - weights - cache)
-    parts = {"process": _PROCESS["cuda"], "weights": weights, "cache": cache, "loading": loading}
+    cache = item * shape.keys_and_values * longest / cards
+    running = settings.max_num_batched_tokens * item * (4 * shape.hidden + 3 * shape.inner / cards)
+    sampling = 5 * 4.0 * settings.max_num_seqs * shape.vocabulary
+    activations = _SLACK * max(running, sampling)
+    # the server loads weights in full before it quantises them, when cache and activations do not exist yet
+    loading = max(0.0, item * shape.parameters / cards - weights - cache - activations)
+    parts = {"process": _SERVER, "weights": weights, "activations": activations, "cache": cache, "loading": loading}
     return Need(stage, shape.name, parts, settings.gpus, settings.gpu_memory_utilization)
 
 
@@ -194,7 +205,7 @@ def stage_needs(stage: str, params: Params, kind: str, shape_of: Shapes, gpus: i
             need = Need(stage, need.model, need.parts | {"cache": 0.0})
         needs.append(need)
     elif stage in _SCORES and not score.base_url:
-        needs.append(served_need(stage, shape_of("base"), score.vllm, _TRUNK))
+        needs.append(served_need(stage, shape_of("base"), score.vllm, _POSITIONS))
     return _in_one_process(stage, needs, kind, score.processes or 1)
 
 
@@ -203,7 +214,7 @@ def _policy_needs(stage: str, search: Search, kind: str, shape_of: Shapes) -> li
         rows = search.batch_size * search.n
         return [generate_need(stage, shape_of("policy"), rows, _PROMPT, search.solution_tokens, kind)]
     if search.engine == "vllm":
-        return [served_need(stage, shape_of("policy"), search.vllm, _PROMPT + search.solution_tokens)]
+        return [served_need(stage, shape_of("policy"), search.vllm, search.context)]
     return []
 
 

@@ -144,7 +144,7 @@ def policy_servers(
         if search.engine == "openai":
             yield (search.base_url,), workers
             return
-        longest = open_model(POLICY).config.positions
+        longest = min(search.context, open_model(POLICY).config.positions)
         with (
             cards.lease(servers, shared=search.shared_card) as mine,
             vllm_servers(POLICY, "policy", longest, search.vllm, _LOGS, mine) as urls,

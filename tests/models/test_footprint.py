@@ -15,6 +15,7 @@ from pathfinder.models import cards, footprint, needs
 from pathfinder.models.cards import GIB, Device, gpus
 from pathfinder.models.footprint import verdict
 from pathfinder.models.shapes import planned_shape
+from pathfinder.planning import cards as planning_cards
 from pathfinder.planning import profiles
 from tests.support.models import plain_tokenizer, small_model
 from tests.support.training import settings
@@ -122,10 +123,23 @@ def test_a_remedy_divides_the_heads_of_a_server(root: Path, gib: int) -> None:
 def test_weights_that_a_server_quantises_are_loaded_in_full_first(root: Path) -> None:
     params = profile(root, "paper")
     judge = planned_shape("judge", params.download.sources, root)
-    settings = params.label.vllm.model_copy(update={"tensor_parallel": 1, "options": ["--quantization", "fp8"]})
+    one = {"tensor_parallel": 1, "max_num_batched_tokens": 8192, "options": ["--quantization", "fp8"]}
+    settings = params.label.vllm.model_copy(update=one)
     need = needs.served_need("label", judge, settings, 8096)
     assert need.parts["weights"] == judge.parameters
-    assert sum(need.parts[part] for part in ("weights", "cache", "loading")) == 2 * judge.parameters
+    assert need.total - need.parts["process"] == pytest.approx(2 * judge.parameters)
+
+
+def test_a_server_has_room_for_the_context_and_the_pass_that_it_measures(root: Path) -> None:
+    """Fails if the plan lets a server of the policy take a share of the card in which vLLM does not start."""
+    params, card = profile(root, "one-gpu-48"), planning_cards.machine("L40S", 1)
+    policy = planned_shape("policy", params.download.sources, root)
+    server, vllm = needs.stage_needs("sample", params, "cuda", lambda _: policy)[0], params.search.vllm
+    assert server.parts["cache"] == 2 * policy.keys_and_values * (2048 + 30 * 512)
+    assert server.parts["activations"] > 2 * vllm.max_num_batched_tokens * 3 * policy.inner
+    less = vllm.model_copy(update={"gpu_memory_utilization": 0.4, "max_num_batched_tokens": 16384})
+    small = profile(root, "one-gpu-48", search={"vllm": less})
+    assert [found.fits for each in (params, small) if (found := verdict("sample", each, card))] == [True, False]
 
 
 def test_a_bfloat16_base_halves_the_frozen_weights(root: Path) -> None:

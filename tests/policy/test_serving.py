@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ground.io import DataError, write_json
+from ground.io import DataError, read_json, write_json
 from pathfinder.models import cards
 from pathfinder.policy import policy as serving
 from tests.support.searches import SERVER, settings
@@ -25,7 +25,7 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     def start(
         _folder: Path, _name: str, longest: int, _: Any, _logs: Path, mine: Sequence[cards.Card]
     ) -> Iterator[Any]:
-        assert longest == 4096
+        assert longest == min(2048 + 5 * 64, read_json(serving.POLICY / "config.json")["max_position_embeddings"])
         found.append([card.name for card in mine])
         yield ["http://127.0.0.1:1/v1"]
 
@@ -68,5 +68,6 @@ def test_one_card_is_shared_if_the_profile_says_so(started: list[list[str]], mon
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
     with pytest.raises(DataError, match=r"need 2 GPUs, 1 are visible.*search\.shared_card true"):
         open_search(engine="vllm")
+    write_json(serving.POLICY / "config.json", {"max_position_embeddings": 1024})
     urls, count, left = open_search(engine="vllm", shared_card=True)
     assert (len(urls), count, left, started) == (1, 1, ["2"], [["2"]])
