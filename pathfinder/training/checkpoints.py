@@ -146,8 +146,6 @@ class Writer:
         parts = dict(_share(network, optimiser, self._group))
         tensors = {name: self._copy(name, local_part(tensor)) for name, tensor in parts.items()}
         firsts = {name: row_range(tensor)[0] for name, tensor in parts.items()}
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()  # the copies are complete before the next step changes the weights
         checkpoint = self._folder / f"checkpoint-{step}"
         self._thread = threading.Thread(target=self._write, args=(checkpoint, tensors, firsts), daemon=True)
         self._thread.start()
@@ -161,10 +159,13 @@ class Writer:
             raise self._error
 
     def _copy(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """A copy in main memory; the next checkpoint reuses it."""
+        """A finished copy in main memory; the next checkpoint reuses it.
+
+        It is not pinned, because torch rounds pinned memory up to a power of two, which is up to twice a tensor's size.
+        """
         if name not in self._copies:
-            self._copies[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
-        return self._copies[name].copy_(tensor.detach(), non_blocking=True)
+            self._copies[name] = torch.empty(tensor.shape, dtype=tensor.dtype)
+        return self._copies[name].copy_(tensor.detach())
 
     def _write(self, checkpoint: Path, tensors: dict[str, torch.Tensor], firsts: dict[str, int]) -> None:
         try:

@@ -91,6 +91,19 @@ def test_training_goes_on_while_a_checkpoint_is_written(tmp_path: Path, monkeypa
         assert torch.equal(parameter, before[name]), name
 
 
+def test_copies_of_a_cards_tensors_take_no_pinned_memory(tmp_path: Path) -> None:
+    """Torch rounds pinned memory up to a power of two: up to twice the main memory that the plan counts."""
+
+    class OnCard(torch.Tensor):
+        is_cuda = True  # torch without a card refuses to pin
+
+    tensor = torch.arange(3.0).as_subclass(OnCard)
+    copy = checkpoints.Writer(tmp_path, 2, checkpoints.Group())._copy("weight/a", tensor)
+    tensor.add_(1)
+    assert copy.tolist() == [0.0, 1.0, 2.0]
+    assert not copy.is_pinned()
+
+
 def test_progress_is_never_half_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     progress = tmp_path / "digest"
     (progress / "examples").mkdir(parents=True)
