@@ -1,7 +1,8 @@
 """The unfinished work of stages (journals and checkpoints) follows a run to another machine, through a remote.
 
 Before a stage runs, work that another machine sent is fetched; while it runs, its unfinished work is sent to the
-remote. The copies are signed and never half complete; their pieces are named by sha256.
+remote: journals, parts, and the newest complete checkpoint. The copies are signed and never half complete; their pieces
+are named by sha256.
 ``unfinished/<kind>/<folder>/state.json`` is a signed list of files and their pieces, written after the pieces. A folder
 is named by a digest of everything that determines its content (pathfinder.judge.judge, stages.train), and a stage opens
 only its own: the work of a different configuration is never used. If a journal grows, only its last piece is sent
@@ -12,9 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -22,7 +25,7 @@ from evidence.audit.trust import trusted_keys
 from evidence.record.signing import opened_as, sign
 from evidence.remote.guard import read_verified
 from evidence.settings import Form, Sha256, parsed
-from ground.io import DataError, PathfinderError, atomic_file, sha256_of
+from ground.io import DataError, PathfinderError, atomic_file, remove, sha256_of
 from ground.remote import Store
 
 HOME = "unfinished"
@@ -40,6 +43,8 @@ KINDS = {
 EVERY_S = 60.0
 _SHARE = 10.0  # a copy takes at most a tenth of the time
 _SKIPPED = ("examples",)  # tokenised examples of a training, which it makes again
+_LINKS = ".sending"
+_AT_ONCE = 8  # pieces on their way
 
 OnLine = Callable[[str], None]
 
@@ -80,32 +85,43 @@ class Copies:
 
     def send(self, folder: Path, stage: str) -> int:
         """Send the pieces of a stage's folder that are missing in the remote; returns the number of pieces sent."""
+        with _steady(folder) as paths:
+            return self._send(folder, stage, paths)
+
+    def _send(self, folder: Path, stage: str, paths: dict[str, Path]) -> int:
         name = folder.relative_to(self.root / ".pathfinder").as_posix()
         before = self._sent.get(name) or self._read(name)
-        files = {path.relative_to(folder).as_posix(): file for path in _files(folder) if (file := self._file(path))}
+        files = {where: file for where, path in paths.items() if (file := self._file(path))}
         state = State(folder=name, stages=sorted({stage, *(before.stages if before else ())}), files=files)
         if state == before:
             self._sent[name] = state
             return 0
+        self._sent[name] = before or State(folder=name, stages=[], files={})  # drop finds what an aborted call left
         there = {PurePosixPath(key).name for key in self.store.keys(f"{name}/pieces/")}
-        sent = 0
-        for path, file in state.files.items():
-            for number, piece in enumerate(file.pieces):
-                if piece not in there:
-                    content = _piece(folder / path, number, file.size)
-                    if sha256_of(content) != piece:
-                        return sent  # the file has changed or is gone: the next call sees its new state
-                    self.store.put(f"{name}/pieces/{piece}", content)
-                    there.add(piece)
-                    sent += 1
-        if not self.is_writer():
-            return sent
+        lacking = {
+            piece: (paths[path], number, file.size)
+            for path, file in state.files.items()
+            for number, piece in enumerate(file.pieces)
+            if piece not in there
+        }
+
+        def put(piece: str) -> bool:
+            content = _piece(*lacking[piece])
+            if is_same := sha256_of(content) == piece:
+                self.store.put(f"{name}/pieces/{piece}", content)
+            return is_same
+
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            arrived = list(pool.map(put, lacking))
+        # if a file has changed or is gone, the next call sees its new state
+        if not all(arrived) or not self.is_writer():
+            return sum(arrived)
         envelope = sign(json.dumps(state.model_dump(), sort_keys=True).encode(), TYPE)
         self.store.put(f"{name}/{STATE}", json.dumps(envelope).encode())
-        for piece in before.pieces() - state.pieces() if before else ():
+        for piece in there - state.pieces():
             self.store.delete(f"{name}/pieces/{piece}")
         self._sent[name] = state
-        return sent
+        return len(lacking)
 
     def fetch(self, kind: str, stage: str) -> Iterator[str]:
         """Fetch the files of this stage that are absent, and journals that continue the local ones; yields paths.
@@ -188,12 +204,50 @@ class Copies:
         return file
 
 
+@contextlib.contextmanager
+def _steady(folder: Path) -> Iterator[dict[str, Path]]:
+    """The files of a folder that are worth a copy, by relative path; those of a checkpoint are links.
+
+    A copy of a large checkpoint takes longer than training keeps it, so the links keep its bytes until the block ends.
+    """
+    links, found = folder / _LINKS, {path.relative_to(folder).as_posix(): path for path in _files(folder)}
+    remove(links)  # a killed run's leftovers
+    try:
+        with contextlib.suppress(FileNotFoundError):  # the training has finished; its folder is not made again
+            for name in [name for name in found if name.startswith("checkpoint-")]:
+                path = links / name
+                for parent in (links, path.parent):
+                    parent.mkdir(exist_ok=True)
+                os.link(found[name], path)
+                found[name] = path
+        yield found
+    finally:
+        remove(links)
+
+
 def _files(folder: Path) -> Iterator[Path]:
     """The files of a folder that are worth a copy; temporary ones begin with a dot."""
-    for path in sorted(folder.rglob("*")):
+    complete = max(filter(_is_complete, folder.glob("checkpoint-*")), key=_step, default=None)
+    for path in _below(folder):
         parts = path.relative_to(folder).parts
-        if path.is_file() and parts[0] not in _SKIPPED and not any(part.startswith(".") for part in parts):
+        is_old = parts[0].startswith("checkpoint-") and complete != folder / parts[0]
+        if not is_old and parts[0] not in _SKIPPED and not any(part.startswith(".") for part in parts):
             yield path
+
+
+def _below(folder: Path) -> list[Path]:
+    """All files below a folder; a running stage may remove some of its folders meanwhile."""
+    return sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
+
+
+def _is_complete(checkpoint: Path) -> bool:
+    """Return whether every process has written its part (pathfinder.training.checkpoints): its digests come last."""
+    digests = list(checkpoint.glob("part-*-of-*.json"))
+    return bool(digests) and digests[0].stem.rpartition("-")[2] == f"{len(digests):05d}"
+
+
+def _step(checkpoint: Path) -> int:
+    return int(checkpoint.name.rpartition("-")[2])
 
 
 def _piece(path: Path, number: int, size: int) -> bytes:
@@ -291,7 +345,7 @@ class _Carrier:
 def _versions(home: Path) -> set[tuple[Path, int]]:
     """The files below each folder in ``home`` with the times of their last change in nanoseconds."""
     found = set()
-    for path in home.glob("*/**/*"):
+    for path in (path for path in _below(home) if path.parent != home):
         with contextlib.suppress(FileNotFoundError):  # a running stage replaces its files
             found.add((path, path.stat().st_mtime_ns))
     return found

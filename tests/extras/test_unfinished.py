@@ -105,6 +105,45 @@ def test_what_is_done_is_deleted_from_the_remote(tmp_path: Path) -> None:
     assert (one.finished(), one.store.keys()) == ([], [])
 
 
+def test_the_newest_checkpoint_is_sent_whole_although_training_deletes_it_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint of the paper's size takes longer to send than training keeps it."""
+    one, other = clone(tmp_path, "one"), clone(tmp_path, "other")
+    for step in (9, 10):
+        for suffix in ("safetensors", "json"):
+            write(one, f"checkpoint-{step}/part-00000-of-00001.{suffix}", f"{suffix} of step {step}")
+    write(one, "checkpoint-11/part-00000-of-00002.json", "the other process is still writing")
+    put = one.store.put
+    put(f"label/0a1b/pieces/{'0' * 64}", b"of a copy that did not complete")
+
+    def slow(key: str, content: bytes) -> None:
+        shutil.rmtree(one.root / WORK / "checkpoint-10", ignore_errors=True)
+        put(key, content)
+
+    monkeypatch.setattr(one.store, "put", slow)
+    sent = one.send(one.root / WORK, "label")
+    assert len(one.store.keys("label/0a1b/pieces/")) == sent, "pieces that no state names are deleted"
+    names = [f"checkpoint-10/part-00000-of-00001.{suffix}" for suffix in ("json", "safetensors")]
+    assert fetched(other) == names
+    assert (other.root / WORK / names[1]).read_text() == "safetensors of step 10"
+    assert not (one.root / WORK / ".sending").exists()
+    shutil.rmtree(one.root / WORK)
+    one.send(one.root / WORK, "label")
+    assert one.finished() == ["label/0a1b"], "a finished training's folder is not made again"
+
+
+def test_pieces_of_a_copy_that_did_not_complete_are_deleted_with_their_folder(tmp_path: Path) -> None:
+    one = clone(tmp_path, "one")
+    one.is_writer = lambda: False
+    write(one, "journal.jsonl", "answer 1\n")
+    assert one.send(one.root / WORK, "label") == 2
+    shutil.rmtree(one.root / WORK)
+    assert one.finished() == ["label/0a1b"]
+    one.drop("label/0a1b")
+    assert one.store.keys() == []
+
+
 def test_a_piece_with_other_bytes_is_refused(tmp_path: Path) -> None:
     one, other = clone(tmp_path, "one"), clone(tmp_path, "other")
     write(one, "journal.jsonl", "answer 1\n")
