@@ -206,7 +206,7 @@ class Copies:
 
 @contextlib.contextmanager
 def _steady(folder: Path) -> Iterator[dict[str, Path]]:
-    """The files of a folder that are worth a copy, by relative path; those of a checkpoint are links.
+    """The files of a folder that are worth a copy, by relative path; for the files of a checkpoint, links to them.
 
     A copy of a large checkpoint takes longer than training keeps it, so the links keep its bytes until the block ends.
     """
@@ -236,7 +236,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _below(folder: Path) -> list[Path]:
-    """All files below a folder; a running stage may remove some of its folders meanwhile."""
+    """All files below a folder. Unlike ``rglob``, this ignores folders that a running stage removes."""
     return sorted(Path(place, name) for place, _, names in os.walk(folder) for name in names)
 
 

@@ -88,7 +88,7 @@ def bench(
         int, typer.Option(min=0, help="Most tokens per answer; 0: as published.", rich_help_panel=_JUDGE)
     ] = 0,
     concurrency: Annotated[int, typer.Option(min=1, help="Concurrent calls per server.", rich_help_panel=_JUDGE)] = 32,
-    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds per call.", rich_help_panel=_JUDGE)] = 600.0,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds per call.", rich_help_panel=_JUDGE)] = 1800.0,
     retries: Annotated[int, typer.Option(min=0, help="Retries per call.", rich_help_panel=_JUDGE)] = 6,
     max_calls: Annotated[
         int, typer.Option(min=0, help="Budget of calls over all runs; 0: no limit.", rich_help_panel=_JUDGE)

@@ -54,6 +54,7 @@ KEYS: dict[str, Any] = {"key": pl.UInt64(), "rating": pl.Int8()}
 OF_BATCH = {**SCHEMAS, "keys": KEYS}
 """The tables of a batch: the stage's tables, and the record keys, which only serve to count repeats."""
 _IN_PROCESS_BYTES = 32_000_000  # converting a smaller folder takes less time than starting worker processes
+_MOST_WORKERS = 8  # one process reads all lines and writes all rows; more workers only take memory
 Rows = list[tuple[Any, ...]]
 
 
@@ -257,7 +258,8 @@ def convert_source(
 @contextmanager
 def workers(size: int) -> Iterator[Workers]:
     """A function that converts batches in order: in this process or, for large ``size`` (bytes), in workers."""
-    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    count = min(cores, _MOST_WORKERS)
     if size < _IN_PROCESS_BYTES or count < 2:
         yield lambda items: (item() if callable(item) else convert_batch(item) for item in items)
         return

@@ -22,8 +22,9 @@ from pathfinder.planning.cards import card_of
 from pathfinder.planning.disks import Room
 from pathfinder.planning.estimates import Estimate, is_estimated
 
-_DATA_GIB = 1.35
-"""Main memory of the stages between raw files and training set, for a million completions (docs/measurements.md)."""
+_DATA_GIB = 3.0
+"""Main memory of the stages between raw files and training set, for a million completions: 1.35 with two processes
+(docs/measurements.md), and an assumed quarter for each of the other six on more cores."""
 _PROCESS_GIB = 2.0
 """Main memory of one training process without weights: Python, torch and the driver's part; assumed."""
 _SERVER_GIB = 4.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import shutil
@@ -20,14 +21,18 @@ from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.metrics import Evaluated, PRMBench, ProcessBench
 from pathfinder.benchmarks.readers import CLASSES, read_prmbench, read_processbench
 from pathfinder.cli import app
+from pathfinder.compare import bench
 from pathfinder.core.params import CriticSettings, Preset, Report
 from pathfinder.engines.metering import BudgetSpentError
 from pathfinder.judge.critic_prompts import PUBLISHED
 from pathfinder.judge.critics import CRITICS, Critic, critic_named, criticise
+from pathfinder.planning import profiles
 from tests.support.servers import JudgeServer, judge_server
 
 REPORT = Report(bootstrap_samples=50, seed=1)
 GPT = critic_named("GPT-4o")
+TOKENS_PER_SECOND = 20
+"""A large model at a busy server writes this number in each answer."""
 FOLDERS = {"processbench": Path("pb"), "prmbench": Path("prm")}
 
 
@@ -326,3 +331,10 @@ def test_each_figure_follows_its_own_rules_whatever_the_preset(
     assert published > 90.0
     assert metrics.by_default_rule.headline == 0.0
     assert metrics.headline == (0.0 if preset == "repaired" else pytest.approx(published))
+
+
+def test_the_longest_answer_ends_before_the_time_limit_of_a_call(root: Path) -> None:
+    """A call that times out is repeated, and takes as long again."""
+    least = max(critic.answer_tokens for critic in CRITICS) / TOKENS_PER_SECOND
+    assert profiles.load(root, "paper").critic.timeout_s > least
+    assert inspect.signature(bench).parameters["timeout"].default > least

@@ -97,6 +97,18 @@ def test_checkpoints_and_models_are_on_the_disk(root: Path) -> None:
     assert plan_of(root, "paper-nodes").main_memory()["train"] < plan_of(root, "paper").main_memory()["train"]
 
 
+@pytest.mark.parametrize("name", GPU_PROFILES)
+def test_checkpoints_leave_a_shared_disk_time_for_others(root: Path, name: str) -> None:
+    """Training waits while the previous checkpoint is written."""
+    plan = plan_of(root, name)
+    if "train" in plan.stages:
+        train = plan.params.train
+        records = sum(records_of(plan.params, parse_run(run).mix) for run in plan.params.runs)
+        steps = train.epochs * records * (1 - plan.params.build.test_share) * 2 / train.batch_samples
+        seconds = train.save_every * 3600 * hours_of(plan)["train"] / steps
+        assert 12 * plan._learned / seconds < 0.3e9
+
+
 def test_every_process_loads_the_base_of_an_adapter_into_main_memory(root: Path) -> None:
     params = profiles.load(root, "paper")
     lora = params.train.lora.model_copy(update={"rank": 32, "base_dtype": "bfloat16"})

@@ -8,7 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -71,7 +73,16 @@ def test_worker_processes_write_the_same_bytes(project: Path, monkeypatch: pytes
     main()
     before = {path: path.read_bytes() for path in (*OUT.iterdir(), Path("metrics/prepare.json"))}
     monkeypatch.setattr(conversion, "_IN_PROCESS_BYTES", 0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: range(200))
+    started = list[int]()
+
+    def pool(count: int, *more: Any, **named: Any) -> ProcessPoolExecutor:
+        started.append(count)
+        return ProcessPoolExecutor(2, *more, **named)
+
+    monkeypatch.setattr(conversion, "ProcessPoolExecutor", pool)
     main()
+    assert set(started) == {8}, "each worker takes memory, and one process feeds all"
     assert {path: path.read_bytes() for path in before} == before
     assert len(read_parquet(OUT / "quarantine.parquet", QUARANTINE)) == 1
 
