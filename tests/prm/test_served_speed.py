@@ -2,9 +2,10 @@
 
 Run: PATHFINDER_VLLM=<python of vLLM's environment> pytest -m benchmarks -s tests/prm/test_served_speed.py
 
-Processor seconds of one core, from text to rewards, of this process and the processes that it starts. The ways take
-turns. vLLM forgets its prefixes before each of them. Its settings are the best for the smallest model, searched on
-other problems. With PATHFINDER_BENCHMARK_WRITE=1 the table is written between its marks in docs/measurements.md.
+From text to rewards. On one core: processor seconds of this process and the processes that it starts. On two cores,
+which nothing else may use: seconds. The ways take turns. vLLM forgets its prefixes before each of them. Its settings
+are the best for the smallest model on that many cores, searched on other problems. With PATHFINDER_BENCHMARK_WRITE=1
+the table is written between its marks in docs/measurements.md.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import math
 import os
 import statistics
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,7 +54,8 @@ pytestmark = pytest.mark.benchmarks
 COUNTS = dict(zip(SIZES, ((4, 3), (1, 1), (1, 1)), strict=True))
 """Solutions of a set and runs, by the size of the model."""
 WRITTEN = ("transformers' cache", "trees", "trees, early stop", "engine", "floor", "attained share")
-"""The rows of the table; the others are only printed."""
+"""The rows of the table for one core; the others are only printed."""
+WRITTEN_TWO = ("trees", "engine")
 WARM = [Solution("warm", "What is 1 + 1?", ("It is 2.",))]
 FIRST = {"block_size": 32, "max_num_batched_tokens": 4096, "max_num_seqs": 64, "enforce_eager": True}
 TRIED: dict[str, tuple[int, ...]] = {
@@ -108,6 +112,8 @@ class Outcome(NamedTuple):
 
 
 Way = Callable[[Sequence[Solution]], Outcome]
+Clock = Callable[[], float]
+"""Seconds since some fixed time."""
 
 
 @contextmanager
@@ -139,14 +145,19 @@ def offline(python: str, prompter: Prompter, settings: dict[str, int]) -> Iterat
 
 
 @contextmanager
-def one_core() -> Iterator[None]:
-    """Pin this process and its children to the last core that it may use."""
+def on_cores(count: int) -> Iterator[Clock]:
+    """Pin this process and its children to the last ``count`` cores that it may use; the clock that fits."""
     before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {max(before)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
+    assert len(before) >= count, f"this process may use {len(before)} cores, and {count} are needed"
+    mine = sorted(before)[-count:]
+    os.sched_setaffinity(0, mine)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VLLM_CPU_OMP_THREADS_BIND", ",".join(map(str, mine)))
+        patch.setenv("OMP_NUM_THREADS", str(count))
+        try:
+            yield processor_seconds if count == 1 else time.perf_counter
+        finally:
+            os.sched_setaffinity(0, before)
 
 
 def processor_seconds() -> float:
@@ -155,11 +166,11 @@ def processor_seconds() -> float:
     return float(sum(sum(process.cpu_times()[:2]) for process in tree))
 
 
-def measured(way: Way, groups: Sequence[Sequence[Solution]]) -> tuple[Outcome, float]:
-    """The outcome of all groups, one call for each, and the processor seconds."""
-    start = processor_seconds()
+def measured(way: Way, groups: Sequence[Sequence[Solution]], clock: Clock) -> tuple[Outcome, float]:
+    """The outcome of all groups, one call for each, and the seconds."""
+    start = clock()
     found = [way(group) for group in groups]
-    took = processor_seconds() - start
+    took = clock() - start
     return Outcome([reward for one in found for reward in one.rewards], sum(one.tokens for one in found)), took
 
 
@@ -167,10 +178,11 @@ def rewards_of(found: Sequence[Sequence[StepScore]]) -> list[float]:
     return [score.reward for scores in found for score in scores]
 
 
-def in_process(work: Callable[[Sequence[Solution]], list[float] | None]) -> Way:
-    """A way that runs a model in this process."""
+def in_process(work: Callable[[Sequence[Solution]], list[float] | None], threads: int) -> Way:
+    """A way that runs a model in this process on ``threads`` threads."""
 
     def way(solutions: Sequence[Solution]) -> Outcome:
+        torch.set_num_threads(threads)
         with counted_tokens() as tokens:
             found = work(solutions)
         return Outcome(found or [], sum(tokens))
@@ -201,12 +213,12 @@ def kept_prefix(model: Any, prompter: Prompter, queries: Sequence[Query]) -> lis
     return rewards
 
 
-def best_settings(python: str, prompter: Prompter, solutions: Sequence[Solution]) -> dict[str, int]:
-    """The engine's settings that take the fewest processor seconds, tried one after the other."""
+def best_settings(python: str, prompter: Prompter, solutions: Sequence[Solution], clock: Clock) -> dict[str, int]:
+    """The engine's settings that take the fewest seconds, tried one after the other."""
 
     def took(settings: dict[str, int]) -> float:
         with offline(python, prompter, settings) as engine:
-            found = min(measured(engine, [solutions])[1] for _ in range(2))
+            found = min(measured(engine, [solutions], clock)[1] for _ in range(2))
         print(f"  engine {settings}: {found:.2f} s", flush=True)
         return found
 
@@ -236,9 +248,11 @@ def products(model: Any, tokens: int, reads: int) -> float:
 
 
 def ways_of(setting: Setting, engine: Way, gold: Sequence[int]) -> dict[str, Way]:
-    """Every way by its name."""
+    """Every way by its name, on as many threads as there are cores, but trees on those that the scorer chooses."""
     model, tokenizer, prompter, folder = setting
+    torch.set_num_threads(cores := len(os.sched_getaffinity(0)))
     scorer, first = Scorer(open_model(folder)), Scorer(open_model(folder), mode=Mode.FIRST)
+    chosen = torch.get_num_threads()
 
     def queries(solutions: Sequence[Solution]) -> list[Query]:
         return [query for solution in solutions for query in queries_of(solution)]
@@ -249,17 +263,20 @@ def ways_of(setting: Setting, engine: Way, gold: Sequence[int]) -> dict[str, Way
     def stopped_trees(solutions: Sequence[Solution]) -> None:
         first.score(solutions, stop=stop_at(gold))
 
+    published = partial(published_first, model, tokenizer, prompter)
     return {
-        "published": in_process(lambda some: published_rewards(model, tokenizer, prompter, queries(some))),
-        "published, early stop": in_process(lambda some: published_first(model, tokenizer, prompter, stopped(some))),
-        "transformers' cache": in_process(lambda some: kept_prefix(model, prompter, queries(some))),
-        "trees": in_process(lambda some: rewards_of(scorer.score(some))),
-        "trees, early stop": in_process(stopped_trees),
+        "published": in_process(lambda some: published_rewards(model, tokenizer, prompter, queries(some)), cores),
+        "published, early stop": in_process(lambda some: published(stopped(some)), cores),
+        "transformers' cache": in_process(lambda some: kept_prefix(model, prompter, queries(some)), cores),
+        "trees": in_process(lambda some: rewards_of(scorer.score(some)), chosen),
+        "trees, early stop": in_process(stopped_trees, chosen),
         "engine": engine,
     }
 
 
-def compared(model: Any, ways: Mapping[str, Way], solutions: Sequence[Solution], runs: int) -> dict[str, list[float]]:
+def compared(
+    model: Any, ways: Mapping[str, Way], solutions: Sequence[Solution], runs: int, clock: Clock
+) -> dict[str, list[float]]:
     """How many times as fast as the published way each way was in every run; early stops are compared with their like.
 
     Also how many times fewer tokens the trees have, and the share of it that their time attains.
@@ -270,10 +287,11 @@ def compared(model: Any, ways: Mapping[str, Way], solutions: Sequence[Solution],
     steps = sum(len(solution.steps) for solution in solutions)
     ratios: dict[str, list[float]] = {}
     for _ in range(runs):
-        found = {name: measured(*task) for name, task in tasks.items()}
+        found = {name: measured(*task, clock) for name, task in tasks.items()}
         took = {name: seconds for name, (_, seconds) in found.items()}
         published, trees = (found[name][0] for name in ("published", "trees"))
-        took["floor"] = products(model, trees.tokens, 3 * steps) / peak()
+        if clock is processor_seconds:
+            took["floor"] = products(model, trees.tokens, 3 * steps) / peak()
         for name, (outcome, _) in found.items():
             assert not outcome.rewards or outcome.rewards == pytest.approx(trees.rewards, abs=2e-5), name
             print(f"    {name:24} {took[name]:7.2f} s, {steps / took[name]:6.2f} steps/s, {outcome.tokens} tokens")
@@ -288,9 +306,9 @@ def compared(model: Any, ways: Mapping[str, Way], solutions: Sequence[Solution],
 
 
 @pytest.fixture(scope="module")
-def chosen() -> dict[str, int]:
-    """The engine's settings: the best for the smallest model, which the others keep."""
-    return dict(FIRST)
+def chosen() -> dict[int, dict[str, int]]:
+    """The engine's settings by the number of cores: the best for the smallest model, which the others keep."""
+    return {}
 
 
 @pytest.fixture(scope="module")
@@ -308,7 +326,7 @@ def test_rematch(
     mirror: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    chosen: dict[str, int],
+    chosen: dict[int, dict[str, int]],
     rows: dict[str, list[str]],
 ) -> None:
     count, runs = COUNTS[size]
@@ -316,23 +334,32 @@ def test_rematch(
     setting = setting_of(Path("prm"), mirror, size)
     sets = {subset: rows_of(mirror, subset, count + 2, typical=True) for subset in SUBSETS}
     others = [solution_of(row) for mine in sets.values() for row in mine[count:]]
-    columns: dict[str, list[str]] = {}
-    print(f"\n{size}: {count} solutions of a set, {runs} runs", flush=True)
-    with one_core():
-        if runs > 1:
-            chosen.update(best_settings(vllm_python, setting[2], others[2 : 2 + count]))
-        print(f"  engine, chosen: {chosen}", flush=True)
-        with offline(vllm_python, setting[2], chosen) as engine:
-            for subset, mine in sets.items():
-                gold = [row["label"] if row["label"] >= 0 else len(row["steps"]) for row in mine[:count]]
-                solutions = [solution_of(row) for row in mine[:count]]
-                print(f"  {subset}: steps {[len(solution.steps) for solution in solutions]}", flush=True)
-                ways = ways_of(setting, engine, gold)
-                for way in ways.values():
-                    way(WARM)
-                for name, ratios in compared(setting[0], ways, solutions, runs).items():
-                    lowest, median, highest = min(ratios), statistics.median(ratios), max(ratios)
-                    print(f"    {name:32} {median:.2f} [{lowest:.2f}, {highest:.2f}] times")
-                    columns.setdefault(name, []).append(f"{median:.2f}")
-    for name in WRITTEN:
-        rows.setdefault(name, []).append(", ".join(columns[name]))
+    for cores, written in ((1, WRITTEN), (2, WRITTEN_TWO)):
+        columns: dict[str, list[str]] = {}
+        print(f"\n{size}: {count} solutions of a set, {runs} runs, {cores} cores", flush=True)
+        with on_cores(cores) as clock:
+            if cores not in chosen:
+                chosen[cores] = best_settings(vllm_python, setting[2], others[2 : 2 + count], clock)
+            print(f"  engine, chosen: {chosen[cores]}", flush=True)
+            with offline(vllm_python, setting[2], chosen[cores]) as engine:
+                for subset, mine in sets.items():
+                    for name, ratios in rematch(setting, engine, subset, mine[:count], runs, clock).items():
+                        columns.setdefault(name, []).append(f"{statistics.median(ratios):.2f}")
+        for name in written:
+            rows.setdefault(name if cores == 1 else f"{name}, two cores", []).append(", ".join(columns[name]))
+
+
+def rematch(
+    setting: Setting, engine: Way, subset: str, rows: Sequence[Mapping[str, Any]], runs: int, clock: Clock
+) -> dict[str, list[float]]:
+    """The ratios of ``compared`` on the problems of one set, printed."""
+    gold = [row["label"] if row["label"] >= 0 else len(row["steps"]) for row in rows]
+    solutions = [solution_of(row) for row in rows]
+    print(f"  {subset}: steps {[len(solution.steps) for solution in solutions]}", flush=True)
+    ways = ways_of(setting, engine, gold)
+    for way in ways.values():
+        way(WARM)
+    found = compared(setting[0], ways, solutions, runs, clock)
+    for name, ratios in found.items():
+        print(f"    {name:32} {statistics.median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}] times")
+    return found
