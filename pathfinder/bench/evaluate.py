@@ -25,12 +25,12 @@ from pathfinder.baselines.named import Named
 from pathfinder.baselines.registry import system as system_named
 from pathfinder.bench.rows import Paper, Row, judged_rows
 from pathfinder.bench.search import SearchOptions, Task, bench_search
+from pathfinder.benchmarks import paper
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation, read_evaluation
-from pathfinder.benchmarks.paper import differs
 from pathfinder.core.params import CriticSettings, Preset, Score
 from pathfinder.core.steps import Verdicts
 from pathfinder.engines.workers import STATE, Job, chunk_folder
-from pathfinder.judge.critics import Critic, ask
+from pathfinder.judge.critics import CRITICS, Critic, ask
 from pathfinder.models.folders import digests_of
 from pathfinder.prm.evaluate import OFFICIAL, Scores, open_scoring, readings_on, score_chunks, verdicts, workers_of
 from pathfinder.prm.steps import preset_of
@@ -113,9 +113,8 @@ def bench_prm(
             continue
         found = dict(judged(model, task, scoring, f"{kept}/{name}"))
         answers: dict[str, list[Any]] = {rule: task.answers(verdicts) for rule, verdicts in found.items()}
-        rows += selection.rows(
-            task, answers, Paper(model.titles, _rule_of_paper(model, task.benchmark), differs(name, model.titles))
-        )
+        theirs = Paper(model.titles, _rule_of_paper(model, task.benchmark), paper.differs(name, model.titles))
+        rows += selection.rows(task, answers, theirs)
     for name in tasks:  # a parallel command may evaluate the same model on a different benchmark
         remove(STATE / kept / name)
     return rows
@@ -138,7 +137,9 @@ def bench_critic(
         asked = ask(critic, evaluation, settings, served)
         rules: tuple[Preset, ...] = ("repaired", "official")
         answers: dict[str, list[Any]] = {rule: [answer for _, answer in asked.read(evaluation, rule)] for rule in rules}
-        rows += selection.rows(evaluation, answers, Paper(critic.titles, "official"))
+        is_published = critic in CRITICS and asked.votes == critic.votes_on(evaluation.benchmark)
+        differs = "" if is_published else "the paper's judge has other votes or token limits"
+        rows += selection.rows(evaluation, answers, Paper(critic.titles, "official", differs))
     return rows
 
 

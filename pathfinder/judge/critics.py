@@ -71,6 +71,10 @@ class Critic:
         """The name in files and profiles: the last part of the served name in lower case, with hyphens."""
         return "critic-" + "-".join(re.findall(r"[a-z0-9]+", self.served.rpartition("/")[2].lower()))
 
+    def votes_on(self, benchmark: BenchmarkName) -> int:
+        """Answers per item in the published run."""
+        return self.votes if benchmark == "processbench" else 1
+
     def sampling(self, benchmark: BenchmarkName, votes: int) -> ServerSampling:
         """The sampling settings: greedy for a single answer."""
         tokens = self.answer_tokens if benchmark == "processbench" else self.scores_tokens
@@ -180,7 +184,7 @@ class Asked:
 def ask(critic: Critic, evaluation: Judged, settings: CriticSettings, served: str = "") -> Asked:
     """Ask a judge about every item; ``served`` is its name at the servers, if different. Raises as ``criticise``."""
     benchmark, model = evaluation.benchmark, served or critic.served
-    votes = settings.votes or (critic.votes if benchmark == "processbench" else 1)
+    votes = settings.votes or critic.votes_on(benchmark)
     prompt_of = critique_prompt if benchmark == "processbench" else prmbench_prompt
     prompts = [prompt_of(item.problem, item.steps, FOREIGN_SPECIALS) for item in evaluation.items]
     sampling = critic.sampling(benchmark, votes)

@@ -6,7 +6,8 @@ import inspect
 import json
 import re
 import shutil
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -15,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ground.io import DataError, TransientError, read_json
+from pathfinder.bench.rows import SIZES
 from pathfinder.benchmarks.evaluation import BenchmarkName
 from pathfinder.benchmarks.grade import grade
 from pathfinder.benchmarks.grading import GradingPreset
@@ -301,6 +303,27 @@ def test_the_command(project: Path) -> None:
     rows = json.loads(result.stdout)
     assert [(row["rule"], row["n"], row["value"]) for row in rows] == [("repaired", 16, 100.0), ("official", 16, 100.0)]
     assert {row["note"] for row in rows} == {"16 items, the paper has 3,400"}
+
+
+@pytest.mark.parametrize(
+    ("option", "note"),
+    [
+        ((), ""),
+        (("--votes", "3"), "the paper's judge has other votes or token limits"),
+        (("--answer-tokens", "9"), "the paper's judge has other votes or token limits"),
+    ],
+)
+def test_the_paper_s_figure_is_of_its_own_votes_and_limits(
+    project: Path, monkeypatch: pytest.MonkeyPatch, option: Sequence[str], note: str
+) -> None:
+    shutil.copytree("pb", "benchmarks/processbench")
+    sizes = Counter(item.subset for item in read_processbench(Path("pb")).items)
+    monkeypatch.setitem(SIZES, "processbench", dict(sizes))
+    with judge_server(JudgeServer(knows)) as server:
+        command = ["bench", "critic:gpt-4o", "--on", "processbench", "--url", server.url, "--served", server.model]
+        result = CliRunner().invoke(app, [*command, "--data", "benchmarks", "--json", *option])
+    rows = {row["rule"]: row for row in json.loads(result.stdout)}
+    assert (rows["official"]["note"], rows["official"]["paper"]) == (note, None if note else 61.9)
 
 
 def test_a_judge_without_readable_answers(project: Path) -> None:
