@@ -300,7 +300,8 @@ def test_a_run_that_is_killed_before_it_knows_its_flow_run_gets_an_end(served: P
     crashed = "select name from flow_run where state_type = 'CRASHED'"
     before = query(served, crashed)
     kill = "lambda *_: os.kill(os.getpid(), signal.SIGKILL)"
-    words = f"import os, signal; from flows import start; start.Hold.name_flow_run = {kill}; start.main(())"
+    words = "import os, signal; from flows import start; from flows.local.lock import Hold; "
+    words += f"Hold.name_flow_run = {kill}; start.main(())"
     served.run("-c", words, code=-9)
     assert query(served, running) == [("all stages",)]
     assert "the last run here did not end properly" in served.reproduce("numbers")
