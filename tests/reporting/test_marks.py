@@ -1,4 +1,4 @@
-"""A system that lacks a benchmark's reading is named with its own, wherever figures of both stand side by side."""
+"""A system that lacks a benchmark's reading is named with its own where a table or chart has both readings."""
 
 from __future__ import annotations
 
