@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from flows.local import guardian, processes
-from ground.io import DataError
+from ground.io import DataError, write_json
 
 LOCK = Path(".pathfinder/run.lock")
 DVC_LOCKS = Path(".dvc/tmp/rwlock")
@@ -81,7 +81,7 @@ _held: dict[Path, Hold] = {}
 def held(root: Path) -> Iterator[Hold]:
     """Hold the folder's lock; a second call in the same process shares it.
 
-    Ends what a killed run left behind, removes a torn list of DVC's locks, and starts a guardian that ends what this
+    Ends what a killed run left behind, tidies DVC's list of locks, and starts a guardian that ends what this
     run leaves. Raises ``DataError``, which names the holder, if another process has the lock.
     """
     folder = root.absolute()
@@ -105,7 +105,7 @@ def held(root: Path) -> Iterator[Hold]:
         ended = [f"PID {pid}: {processes.command_of(pid)}" for pid in left]
         for mark in {*left.values()}:
             processes.end_owned(mark)
-        _remove_torn(folder / DVC_LOCKS)
+        _tidy(folder / DVC_LOCKS)
         watcher = guardian.start()
         hold = _held[folder] = Hold(holder, previous, ended, folder, handle, watcher)
         try:
@@ -144,18 +144,32 @@ def _left(handle: IO[str], root: Path) -> Holder | None:
     return holder if holder and processes.is_of_folder(holder.place, root) else None
 
 
-def _remove_torn(path: Path) -> None:
-    """Remove the list of DVC's locks if a killed process left it unfinished: every command of DVC would refuse it."""
-    for pause_s in (0.0, _WRITTEN_S):  # someone's own command of DVC may be writing it
+def _tidy(path: Path) -> None:
+    """Remove the entries of ended processes from DVC's list, or the list itself if it is torn.
+
+    DVC refuses a torn list in every command, and takes a killed process for a live one until its parent has asked for
+    its exit status; in many containers nobody asks.
+    """
+    for pause_s in (0.0, _WRITTEN_S):  # someone's own command of DVC may be writing the list
         time.sleep(pause_s)
         try:
-            json.loads(path.read_bytes())
-            return
+            listed = json.loads(path.read_bytes())
         except FileNotFoundError:
             return
         except ValueError:
             continue
+        writers = {name: one for name, one in listed.get("write", {}).items() if _runs(one)}
+        readers = {name: [one for one in each if _runs(one)] for name, each in listed.get("read", {}).items()}
+        live = {"write": writers, "read": {name: each for name, each in readers.items() if each}}
+        if any(each != listed.get(kind, {}) for kind, each in live.items()):
+            write_json(path, live)
+        return
     path.unlink()
+
+
+def _runs(entry: Mapping[str, Any]) -> bool:
+    """Return whether the process of an entry of DVC's list has a command line: it has none once it is killed."""
+    return bool(processes.command_of(entry["pid"]))
 
 
 def _read(handle: IO[str]) -> Holder | None:

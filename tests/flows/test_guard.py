@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -177,6 +178,27 @@ def test_a_list_of_locks_that_a_killed_dvc_left_torn_is_removed(project: Project
     path.write_text("{}")
     with held(project.root):
         assert path.read_text() == "{}"
+
+
+@pytest.mark.usefixtures("warm_starts")
+def test_a_killed_dvc_whose_exit_status_nobody_asked_for_blocks_nothing(project: Project) -> None:
+    path, dvc = project.root / DVC_LOCKS, Dvc(project.root)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    killed = subprocess.Popen(["sleep", "600"])
+    killed.kill()
+    assert gone(killed.pid, 5)
+    dead, live = ({"pid": pid, "cmd": "dvc repro"} for pid in (killed.pid, os.getpid()))
+    odd, numbers = (str(project.root / name) for name in ("metrics/odd.json", "out/numbers.txt"))
+    path.write_text(json.dumps({"write": {odd: dead}, "read": {numbers: [dead]}}))
+    with pytest.raises(DvcError, match="is busy"):
+        dvc.status()
+    with held(project.root):
+        assert dvc.status()
+    listed = {"write": {odd: dead, "even": live}, "read": {"elsewhere": [dead, live]}}
+    path.write_text(json.dumps(listed))
+    with held(project.root):
+        assert json.loads(path.read_text()) == {"write": {"even": live}, "read": {"elsewhere": [live]}}
+    killed.wait()
 
 
 def test_a_process_without_an_ended_owner_is_no_orphan(tmp_path: Path) -> None:

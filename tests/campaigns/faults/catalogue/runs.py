@@ -34,7 +34,7 @@ RUNS = (
         "torn-locks",
         "a killed command of DVC leaves a list of locks that every later command refuses",
         "flows/local/lock.py",
-        "        _remove_torn(folder / DVC_LOCKS)\n",
+        "        _tidy(folder / DVC_LOCKS)\n",
         "",
         f"{FLOWS}/test_guard.py::test_a_list_of_locks_that_a_killed_dvc_left_torn_is_removed",
     ),
