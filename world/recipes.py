@@ -70,7 +70,7 @@ class CorpusConfig(Section):
     phase2_train: PositiveInt = 610
     phase2_test: PositiveInt = 100
     mistral: PositiveInt = 1600
-    processbench: PositiveInt = 150
+    processbench: PositiveInt = 200
     prmbench: PositiveInt = 50
     search: PositiveInt = 50
     wrong_minus: Share = 0.02  # correct steps that a rater calls incorrect

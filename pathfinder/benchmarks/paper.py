@@ -53,7 +53,7 @@ class ScaleRow:
 
 
 def differs(benchmark: str, titles: Sequence[str]) -> str:
-    """What keeps a system's figures from comparison with the paper's figures by ``titles``; empty if nothing does.
+    """The reason why a system's figures are not compared with the paper's by ``titles``; empty if there is none.
 
     Sources: the marks * in the paper's table of the search; ProcessBench paper, section 4.1 (QwenLM/ProcessBench#3).
     """
