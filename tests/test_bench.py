@@ -16,12 +16,13 @@ import yaml
 from typer.testing import CliRunner
 
 from ground.io import write_jsonl
+from pathfinder.bench.rows import SIZES as WHOLE_SIZES
 from pathfinder.bench.rows import Paper, Row, judged_rows, search_rows
 from pathfinder.bench.search import POLICY_OF_PAPER, SETTINGS, SearchOptions, _Policy, _rows
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation
 from pathfinder.benchmarks.grade import grade
-from pathfinder.benchmarks.readers import CLASSES, Loaded, PRMBenchItem, ProcessBenchItem
+from pathfinder.benchmarks.readers import CLASSES, Loaded, PRMBenchItem, ProcessBenchItem, read_prmbench
 from pathfinder.cli import app
 from pathfinder.core.steps import Verdicts
 from pathfinder.models.folders import MODEL_FILE
@@ -173,7 +174,7 @@ def test_the_published_checkpoint_is_evaluated_by_one_command(
         hub.lead_here(monkeypatch, tmp_path / "home")
         rows = rows_of(published.name, *asked)
     assert [row["value"] for row in rows] == expected
-    assert {row["note"] for row in rows} == {"15 items, the paper has 6,216"}
+    assert {row["note"] for row in rows} == {"15 items, the paper's figure has 6,211"}
 
 
 def test_a_missing_benchmark_is_named_before_a_model_is_fetched(
@@ -270,7 +271,7 @@ def test_search_with_a_policy_in_this_process(world: Path, problems: str, monkey
     assert {row["n"] for row in rows} == {1, 2}
     notes = {row["rule"]: row["note"] for row in rows if row["subset"] == "all"}
     assert notes["prm@2 official"] == "the paper has no figure of this system"
-    assert notes["pass@1"] == "2 items, the paper has 1,242"
+    assert notes["pass@1"] == "2 items, the paper's figure has 1,242"
     assert notes["best of 2: min"] == "the paper has no such figure"
 
 
@@ -352,17 +353,23 @@ def test_the_paper_s_figure_is_shown_only_where_the_input_is_the_paper_s(process
     assert (row.paper, row.note) == (None, "another policy")
     fewer = ProcessBenchEvaluation(replace(processbench.loaded, items=processbench.items[1:]))
     (row,) = compared(fewer, "soundness", paper)
-    assert (row.paper, row.note) == (None, "3,399 items, the paper has 3,400")
+    assert (row.paper, row.note) == (None, "3,399 items, the paper's figure has 3,400")
     moved = [replace(processbench.items[0], subset="math"), *processbench.items[1:]]
     (row,) = compared(ProcessBenchEvaluation(replace(processbench.loaded, items=moved)), "soundness", paper)
     assert (row.paper, row.note) == (None, "subsets differ from the paper's")
 
 
+def test_rows_that_repeat_an_id_are_no_items_of_the_whole_prmbench(mirror: Path) -> None:
+    """All rows that do so are of one class, of which the mirror has the whole file."""
+    repeated = read_prmbench(mirror / "prmbench").dropped["repeated_id"]
+    assert WHOLE_SIZES["prmbench"] == {"all": 6216 - repeated}
+
+
 def test_prmbench_s_and_the_search_s_figures_of_the_paper() -> None:
-    items = [PRMBenchItem(f"{at}", CLASSES[at % 9], "p", ("a",), ()) for at in range(6216)]
+    items = [PRMBenchItem(f"{at}", CLASSES[at % 9], "p", ("a",), ()) for at in range(6211)]
     evaluation = PRMBenchEvaluation(Loaded(items, len(items), {}, {}))
     (row,) = compared(evaluation, "official", Paper(("PathFinder-PRM-7B",), "official"))
-    assert (row.n, row.paper) == (6216, 67.7)
+    assert (row.n, row.paper) == (6211, 67.7)
     sets = list(SETS)
     paper = Paper(("PathFinder-PRM-7B",), "prm@8 official")
     rows = list(search_rows("prm@8 official", sets, [1.0] * len(sets), paper, subsets=True))

@@ -29,7 +29,7 @@ WHOLE = {"processbench": "mean_f1", "prmbench": "overall", "search": "average"}
 """The column of ``ALL`` in the paper's tables."""
 SIZES: dict[str, dict[str, int]] = {
     "processbench": {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000},
-    "prmbench": {ALL: 6216},
+    "prmbench": {ALL: 6211},
     "search": {
         "aime24": 30,
         "amc23": 40,
@@ -39,7 +39,10 @@ SIZES: dict[str, dict[str, int]] = {
         "minerva_math": 272,
     },
 }
-"""Items of the published benchmarks and of the paper's search sets; PRMBench without its correct samples."""
+"""Items of the published benchmarks and of the paper's search sets.
+
+PRMBench is without its correct samples. Five of its 6,216 rows repeat an id, and its evaluator takes the first of each.
+"""
 
 
 _HUB = {"processbench": "Qwen/ProcessBench", "prmbench": "hitsmy/PRMBench_Preview"}
@@ -152,7 +155,8 @@ def _compared(found: Sequence[_Found], benchmark: str, rule: str, paper_: Paper)
             note = "the paper has no figure of this system" if paper_.rule else "the paper has no such figure"
         elif one.sizes != wanted:
             have, want = sum(one.sizes.values()), sum(wanted.values())
-            note = f"{have:,} items, the paper has {want:,}" if have != want else "subsets differ from the paper's"
+            sizes_differ = f"{have:,} items, the paper's figure has {want:,}"
+            note = sizes_differ if have != want else "subsets differ from the paper's"
         elif rule != paper_.rule:
             note = f"the paper's rule is {paper_.rule}"
         else:

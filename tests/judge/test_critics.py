@@ -302,7 +302,7 @@ def test_the_command(project: Path) -> None:
     assert result.exit_code == 0, result.output
     rows = json.loads(result.stdout)
     assert [(row["rule"], row["n"], row["value"]) for row in rows] == [("repaired", 16, 100.0), ("official", 16, 100.0)]
-    assert {row["note"] for row in rows} == {"16 items, the paper has 3,400"}
+    assert {row["note"] for row in rows} == {"16 items, the paper's figure has 3,400"}
 
 
 @pytest.mark.parametrize(
