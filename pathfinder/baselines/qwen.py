@@ -4,7 +4,9 @@ Sources: model cards of both (chat with the system prompt below, steps joined by
 turn, the second of two class probabilities); head ``score.0``, ReLU, ``score.2`` as vLLM's
 ``model_executor/models/qwen2_rm.py`` loads it. ssmisya/PRMBench@a1ae4ea ``mr_eval/models/qwen_prm.py`` removes the
 numbers of the steps, and its system prompt contains a backspace, because ``"\\b"`` is one in Python (the card was
-corrected later). The threshold 0.5 is PRMBench's; the cards name none and read the score as a probability.
+corrected later). It has no results of Qwen2.5-Math-7B-PRM800K: the paper's are R-PRM's, which follow the model card
+(NJUNLP/R-PRM@e3dd605 ``src/evaluate/PRMBench/code/evaluate-qwen-prmbench.py``). The threshold 0.5 is PRMBench's; the
+cards name none and read the score as a probability.
 """
 
 from __future__ import annotations
@@ -44,16 +46,12 @@ class Qwen:
         return class_head(layers, [1])
 
 
-def _system(name: str, title: str) -> System:
-    return System(
-        name=name,
-        titles=(title,),
-        methods={
-            AUTHORS: Method(Qwen()),
-            "prmbench": as_prmbench(Qwen(system=PROMPT.replace("\\b", "\b"), unnumber=True)),
-        },
-    )
-
-
-PRM = _system("qwen-prm", "Qwen2.5-Math-PRM-7B")
-PRM800K = _system("qwen-prm800k", "Qwen2.5-Math-7B-PRM800K")
+PRM = System(
+    name="qwen-prm",
+    titles=("Qwen2.5-Math-PRM-7B",),
+    methods={
+        AUTHORS: Method(Qwen()),
+        "prmbench": as_prmbench(Qwen(system=PROMPT.replace("\\b", "\b"), unnumber=True)),
+    },
+)
+PRM800K = System(name="qwen-prm800k", titles=("Qwen2.5-Math-7B-PRM800K",), methods={AUTHORS: Method(Qwen())})

@@ -144,7 +144,7 @@ def bench_critic(
 
 
 def _rule_of_paper(model: Named, benchmark: BenchmarkName) -> str:
-    """The paper takes the figures of published PRMs from the benchmarks' own evaluators."""
+    """The paper takes the figures of published PRMs from the benchmarks' own evaluators, or from authors' rules."""
     if model.system is None:
         return RULE_OF_PAPER[benchmark]
     return system_named(model.system).conventions(benchmark)[-1]

@@ -37,8 +37,8 @@ def test_each_system_sends_what_the_kit_sends(system: str, tmp_path: Path) -> No
 
 
 def test_the_systems_without_a_file_of_their_own_share_one() -> None:
-    """Both RLHFlow PRMs and both Qwen PRMs run one file of the kit; it has none for Math-PSA."""
-    for other, recorded in (("rlhflow-deepseek", "rlhflow-mistral"), ("qwen-prm800k", "qwen-prm")):
-        assert SYSTEMS[other].methods == SYSTEMS[recorded].methods
+    """Both RLHFlow PRMs run one file of the kit. The paper's figures of Math-PSA and Qwen's PRM800K are R-PRM's."""
+    assert SYSTEMS["rlhflow-deepseek"].methods == SYSTEMS["rlhflow-mistral"].methods
     assert set(SYSTEMS) == {*PLACES, "rlhflow-deepseek", "qwen-prm800k", "math-psa"}
-    assert "prmbench" not in SYSTEMS["math-psa"].methods
+    for name in ("math-psa", "qwen-prm800k"):
+        assert SYSTEMS[name].conventions("prmbench") == ("authors",)
