@@ -1,6 +1,6 @@
-"""Coverage of four kinds of intervals on the same simulated trainings.
+"""Coverage of four kinds of intervals on the same simulated trainings, and of intervals over few problems.
 
-``pytest -m benchmarks -s tests/benchmarks/test_interval_coverage.py`` prints the table of reliability.md.
+``pytest -m benchmarks -s tests/benchmarks/test_interval_coverage.py`` prints the tables of reliability.md.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.special import stdtrit
+from scipy.stats import binom
 
-from pathfinder.benchmarks.bootstrap import estimate, resamples
+from pathfinder.benchmarks.bootstrap import estimate, mean_interval, resamples
 
 PROBLEMS, SAMPLES, TRIALS = 200, 300, 600
 # Standard deviations between seeds, problems, and pairs of both, in points of one problem's difference.
@@ -90,3 +91,23 @@ def test_only_the_interval_over_both_covers_in_every_world(seeds: int) -> None:
     assert worst["ours"] >= 90
     assert worst["by problem"] < 80
     assert worst["over seeds"] < 90
+
+
+def exact_coverage(problems: int, share: float) -> float:
+    """The chance that the interval of the solved problems contains the true ``share``, percent."""
+    solved = np.arange(problems + 1)
+    bounds = np.array([mean_interval([1.0] * count + [0.0] * (problems - count)) for count in solved])
+    holds = (bounds[:, 0] <= share + 1e-9) & (share - 1e-9 <= bounds[:, 1])
+    return 100 * float(binom.pmf(solved, problems, share) @ holds)
+
+
+@pytest.mark.benchmarks
+def test_an_interval_over_few_problems_is_too_narrow_near_zero() -> None:
+    shares = (0.02, 0.05, 0.1, 0.2, 0.5)
+    print("\n| problems | " + " | ".join(f"{share:.0%}" for share in shares) + " |\n| ---: " + "| ---: " * 5 + "|")
+    found = {problems: [exact_coverage(problems, share) for share in shares] for problems in (30, 50, 100, 200, 500)}
+    for problems, row in found.items():
+        print(f"| {problems} | " + " | ".join(f"{covered:.0f} %" for covered in row) + " |")
+    assert all(row[-1] >= 94 for row in found.values())
+    assert found[30][0] < 50
+    assert min(found[500]) >= 94
