@@ -55,11 +55,12 @@ def scores_of(members: Sequence[Run], metrics: Mapping[str, Measured], columns: 
 
 
 def mean(values: Iterable[float | None]) -> float | None:
-    """The mean of the values that are known, with their origins; ``None`` without one."""
-    found = [value for value in values if value is not None]
-    if len(found) < 2:
-        return found[0] if found else None
-    value: float = made(MEAN, sum(found) / len(found), found)
+    """The mean with the origins of the values; ``None`` without a value, or if one of them is undefined."""
+    given = [*values]
+    found = [value for value in given if value is not None]
+    if len(found) < max(len(given), 1):
+        return None
+    value: float = made(MEAN, sum(found) / len(found), found) if len(found) > 1 else found[0]
     return value
 
 

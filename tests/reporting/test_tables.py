@@ -264,6 +264,22 @@ def test_claims_are_tested_under_the_published_rules_too(folder: Path, root: Pat
     assert not any("published decision rules" in table["caption"] for table in tables)
 
 
+def test_a_mean_over_seeds_is_undefined_if_one_seed_s_figure_is(folder: Path, root: Path) -> None:
+    """The published arithmetic leaves F1 undefined for a system that finds no error; such a seed must not drop out."""
+    write_project(root, "paper", SEEDED)
+    write_everything(SEEDED)
+    path = Path("metrics/processbench/full-s2.json")
+    found = json.loads(path.read_text())
+    found["official"]["subsets"]["math"]["f1"] = found["official"]["mean_f1"] = None
+    write_json(path, found)
+    main([])
+    table = json.loads(Path("reports/tables.json").read_text())["tables"]["The paper's tables and ours"][0]
+    row = next(row for row in table["rows"] if row[0] == "ours: PathFinder-PRM (mean of 2 seeds), as published")
+    gsm8k, math, average = (row[table["headers"].index(name)] for name in ("GSM8K", "MATH", "Avg. F1"))
+    assert float(gsm8k) >= 0
+    assert (math, average) == ("–", "–")
+
+
 def test_a_mean_over_seeds_never_counts_a_seed_that_was_not_measured(folder: Path, root: Path) -> None:
     write_project(root, "seeds", SEEDED)
     write_everything(SEEDED)
