@@ -5,8 +5,8 @@ of thresholds, ``(low, high]``: only there is its first incorrect step the first
 scores give the exact F1 of all thresholds at once.
 
 A threshold may be fixed in advance, or be the best on GSM8K and used on all subsets (the ProcessBench paper's rule for
-PRMs without a natural threshold). The oracle's threshold, which is best on the graded items themselves, gives an upper
-bound, not a result.
+PRMs without a natural threshold); then GSM8K's own F1 is an upper bound. The oracle's threshold, which is best on the
+graded items themselves, gives an upper bound, not a result.
 """
 
 from __future__ import annotations

@@ -37,6 +37,8 @@ def test_a_row_has_the_variant_the_setting_and_the_file_of_its_figures(folder: P
     origin = origin_of(table.rows[0][4])
     assert origin is not None
     assert origin.of == (f"{ANSWERS}#/0/difference/value",)
+    assert "“Helps” and “harms” allow for all comparisons of a setting" in table.caption
+    assert "“Equivalent” means that the 90 % interval is within 1 point of zero, and allows for no" in table.caption
     assert table.measured == frozenset()  # they were not measured on the benchmarks of this run
 
 

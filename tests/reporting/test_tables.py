@@ -59,6 +59,7 @@ def test_published_prms_and_best_of_n_are_compared_with_ours(folder: Path, root:
     search = {line[0]: line[-1] for line in printed["Search"][0]["rows"]}
     captions = [table["caption"] for section in ("ProcessBench", "PRMBench") for table in printed[section]]
     assert sum("threshold of the main reading" in caption for caption in captions) == 1
+    assert any("an upper bound, and so is the best on GSM8K for GSM8K itself" in caption for caption in captions)
     assert sum("generator's solutions" in caption for caption in captions) == 1
     assert sum("accuracy on kinds of steps" in caption for caption in captions) == 1
     sweep = next(t["rows"] for t in printed["ProcessBench"] if "threshold of the main reading" in t["caption"])
