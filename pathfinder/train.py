@@ -247,6 +247,8 @@ def _trained(
 
 def _lines(result: Mapping[str, Any]) -> Iterator[str]:
     """The result for a reader, with the next commands."""
+    from pathfinder.training.metrics import texts
+
     yield (
         f"trained {result['variant']} on {counted(result['learnt_steps'], 'labelled step')} in "
         f"{counted(result['optimiser_steps'], 'optimiser step')} ({result['steps_per_second']:.1f}/s); final loss "
@@ -258,7 +260,7 @@ def _lines(result: Mapping[str, Any]) -> Iterator[str]:
         yield f"\nOn {counted(result['held_out_steps'], 'held-out step')}:"
         head = ("label", "accuracy", "of the commoner label", "AUC", "loss")
         keys = ("accuracy", "majority_accuracy", "auc", "loss")
-        rows = [(label, *(f"{found[key]:.3f}" for key in keys)) for label, found in result["labels"].items()]
+        rows = [(label, *texts(found, *keys)) for label, found in result["labels"].items()]
         yield from aligned([head, *rows])
     yield f"\nThe model, its card and its data's digest are in {result['model']}. What to try next:"
     yield f"  pathfinder score FILE --pretty --model {result['model']}"

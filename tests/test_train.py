@@ -66,6 +66,15 @@ def test_a_model_learns_to_tell_right_steps_from_wrong_ones(tmp_path: Path) -> N
     assert all(0 <= reward <= 1 for reward in scored.rewards)
 
 
+def test_one_value_of_a_label_leaves_no_area_to_report(tmp_path: Path) -> None:
+    rows = [row | {"labels": [True] * len(row["labels"])} for row in world_rows(12)]
+    file, out = write_lines(tmp_path / "own.jsonl", rows), tmp_path / "prm"
+    printed = run(file, "--out", out, "--base", BASE, *QUICK, "--held-out", ".3")
+    (line,) = (line.split() for line in printed.splitlines() if line.startswith("correctness"))
+    assert (line[2], line[3]) == ("1.000", "–")
+    assert "| 1.000 | – |\n" in (out / "README.md").read_text()
+
+
 def test_a_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
     words = (str(ROOT / "examples/steps.jsonl"), "--batch", "2", "--epochs", "1", "--out")
     process = start(tmp_path, *words, "killed")

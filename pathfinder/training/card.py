@@ -22,6 +22,7 @@ from pathfinder.core.labels import CORRECTNESS, OPTIMALITY, PREDICTED
 from pathfinder.core.params import Train
 from pathfinder.core.prompts import ERROR_FREE, VARIANTS, user_turn
 from pathfinder.core.runs import Run
+from pathfinder.training.metrics import texts
 
 TASK = "text-classification"
 _MEANINGS = {kind.name: kind.meaning for kind in PREDICTED} | {
@@ -138,7 +139,7 @@ def card_of_given(
         "settings": deciding(settings),
     }
     rows = [
-        f"| {label} | {found['n']} | {found['accuracy']:.3f} | {found['majority_accuracy']:.3f} | {found['auc']:.3f} |"
+        f"| {label} | {found['n']} | {' | '.join(texts(found, 'accuracy', 'majority_accuracy', 'auc'))} |"
         for label, found in given.held_out.items()
     ]
     head = "| label | held-out steps | accuracy | of the commoner label | AUC |\n| --- | ---: | ---: | ---: | ---: |\n"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pydantic import ConfigDict, TypeAdapter
 
 from pathfinder.core.metrics import Counts, Figure, Metrics, Number, Whole
@@ -16,6 +19,11 @@ class HeldOut(Metrics):
     majority_accuracy: Figure = None
     auc: Figure = None
     loss: Figure = None
+
+
+def texts(held_out: Mapping[str, Any], *names: str) -> list[str]:
+    """Figures of a label by name as text; a dash for an undefined one."""
+    return ["–" if held_out[name] is None else f"{held_out[name]:.3f}" for name in names]
 
 
 class Train(Metrics):

@@ -86,15 +86,16 @@ def margins(
 
 def evaluate(
     model: Any, examples: Sequence[Example], prompter: Prompts, token_budget: int
-) -> dict[str, dict[str, float]]:
+) -> dict[str, dict[str, Any]]:
     """Accuracy, majority accuracy, area under the ROC curve and loss per label, from ``margins``.
 
-    The loss concerns the choice between ``<+>`` and ``<->``, in nats per label.
+    The area is ``None`` if all steps have the same value of the label. The loss concerns the choice between ``<+>`` and
+    ``<->``, in nats per label.
     """
     if not examples:
         return {}
     margin, targets = margins(model, examples, prompter, token_budget)
-    out: dict[str, dict[str, float]] = {}
+    out: dict[str, dict[str, Any]] = {}
     for mark, label in enumerate(prompter.labels):
         chosen, truth = margin[targets.marks == mark], targets.positive[targets.marks == mark]
         share = float(truth.mean())
@@ -109,15 +110,15 @@ def evaluate(
     return out
 
 
-def area_under_curve(scores: npt.NDArray[np.float64], positive: npt.NDArray[np.bool_]) -> float:
-    """The probability that a positive outranks a negative, ties counted half; 0.5 if one class is empty.
+def area_under_curve(scores: npt.NDArray[np.float64], positive: npt.NDArray[np.bool_]) -> float | None:
+    """The probability that a positive outranks a negative, ties counted half; ``None`` if one class is empty.
 
     ``scores`` is float64 (n,), ``positive`` bool (n,).
     """
     positives = int(positive.sum())
     negatives = len(positive) - positives
     if not positives or not negatives:
-        return 0.5
+        return None
     _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
     ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]
     return float((ranks[positive].sum() - positives * (positives + 1) / 2) / (positives * negatives))

@@ -138,7 +138,7 @@ def _clipped_norm(model: Any, most: float, step: int) -> float:
     return norm
 
 
-def _flat(figures: dict[str, dict[str, float]]) -> dict[str, float]:
+def _flat(figures: dict[str, dict[str, Any]]) -> dict[str, float]:
     """Loss and accuracy per label of the held-out trees, in the form of a row."""
     return {
         f"held_out_{figure}_{label}": values[figure]

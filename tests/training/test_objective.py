@@ -125,7 +125,7 @@ def test_area_under_curve() -> None:
     scores = np.array([0.1, 0.4, 0.35, 0.8])
     assert area_under_curve(scores, np.array([False, False, True, True])) == 0.75
     assert area_under_curve(np.zeros(4), np.array([False, True, True, False])) == 0.5
-    assert area_under_curve(scores, np.ones(4, dtype=bool)) == 0.5
+    assert area_under_curve(scores, np.ones(4, dtype=bool)) is None
 
 
 def test_the_loss_of_a_label_is_its_cross_entropy_between_two_tokens() -> None:
