@@ -36,6 +36,11 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    """The names for ``help``, also those that are not loaded yet."""
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     """Load a public name from its room. Raises ``DataError`` if it needs an extra that is not installed."""
     if name in _WHERE:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -142,7 +142,7 @@ def test_steps_may_come_from_an_iterator_or_a_table(folder: Path) -> None:
 )
 def test_an_unknown_option_is_an_error_of_input(folder: Path, option: str, words: str) -> None:
     with pytest.raises(DataError, match=f"'sideways'.*{words}"):
-        PRM.load(folder, **{option: "sideways"})
+        cast("Any", PRM.load)(folder, **{option: "sideways"})
 
 
 def test_the_published_checkpoint_is_fetched_once_from_the_hub(

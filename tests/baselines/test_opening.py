@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import pydoc
 from pathlib import Path
 
 import pytest
@@ -44,7 +46,16 @@ def test_errors(tmp_path: Path, system: str, mode: Mode, error: str) -> None:
 
 
 def test_every_public_name_exists() -> None:
-    assert set(pathfinder.__all__) == set(pathfinder._WHERE)
-    assert all(getattr(pathfinder, name) is not None for name in pathfinder.__all__)
+    where, names = (vars(pathfinder)[name] for name in ("_WHERE", "__all__"))
+    assert set(names) == set(where) <= set(dir(pathfinder))
+    assert all(getattr(pathfinder, name) is not None for name in where)
     with pytest.raises(AttributeError, match="Scorer"):
-        pathfinder.Scorer  # noqa: B018
+        getattr(pathfinder, "Scorer")  # noqa: B009  # mypy knows that it is missing
+    assert "class ScoredSolution" in pydoc.plain(pydoc.render_doc(pathfinder))
+
+
+def test_type_checkers_find_every_public_name_where_it_is() -> None:
+    stub = Path(str(pathfinder.__file__)).with_suffix(".pyi")
+    imports = [node for node in ast.parse(stub.read_text()).body if isinstance(node, ast.ImportFrom)]
+    assert {name.asname: node.module for node in imports for name in node.names} == vars(pathfinder)["_WHERE"]
+    assert all((stub.parents[1] / package / "py.typed").is_file() for package in ("pathfinder", "ground"))

@@ -119,7 +119,7 @@ def test_the_verb_trains_a_model_that_transformers_and_score_read_alike(
         want = model(torch.tensor([ids])).logits[0, ends].softmax(-1)[:, 1].tolist()
     prm = PRM.load(out, device="cpu")
     assert [*prm.score(problem, steps).rewards] == pytest.approx(want, abs=1e-5)
-    assert prm.score("Zeno has 5 drachmas.", ["Zeno."]).unlike
+    assert prm.score("Zeno has 5 drachmas.", ["Zeno."]).row()["unlike"]
     assert repr(after) in (out / "README.md").read_text()
     found = rewards_by_card(out, (out / "README.md").read_text(), monkeypatch)
     scored = prm.score(
