@@ -5,7 +5,6 @@ All code that loads or describes the model gets this ``OpenedModel``, so no file
 
 from __future__ import annotations
 
-import atexit
 import gc
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -176,16 +175,13 @@ def variant_of(files: Path, content: Any = None) -> Variant:
 def uncollected() -> Iterator[None]:
     """Import torch and transformers in the block without the garbage collector.
 
-    It would cost an eighth of the time and find nothing. Imported objects stay, so the collector skips them until the
-    process ends. At that point, some libraries report objects that were never collected.
+    It would cost an eighth of the time and find nothing.
     """
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.freeze()
-        atexit.register(gc.unfreeze)
         if was_enabled:
             gc.enable()
 

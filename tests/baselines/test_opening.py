@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import gc
 import pydoc
+import weakref
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -43,6 +46,17 @@ def test_a_published_prm(tmp_path: Path) -> None:
 def test_errors(tmp_path: Path, system: str, mode: Mode, error: str) -> None:
     with pytest.raises(DataError, match=error), open_prm(tmp_path, system=system, mode=mode):
         pass
+
+
+def test_the_garbage_of_the_program_around_it_is_still_collected(tmp_path: Path) -> None:
+    save_prm(tmp_path)
+    theirs = ModuleType("theirs")
+    vars(theirs)["itself"] = theirs  # so that only the collector frees it
+    seen = weakref.ref(theirs)
+    with pathfinder.open_prm(tmp_path):
+        del theirs
+    gc.collect()
+    assert seen() is None
 
 
 def test_every_public_name_exists() -> None:
