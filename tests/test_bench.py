@@ -16,12 +16,12 @@ import yaml
 from typer.testing import CliRunner
 
 from ground.io import write_jsonl
-from pathfinder.bench.rows import SIZES as WHOLE_SIZES
 from pathfinder.bench.rows import Paper, Row, judged_rows, search_rows
 from pathfinder.bench.search import POLICY_OF_PAPER, SETTINGS, SearchOptions, _Policy, _rows
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import BenchmarkName, PRMBenchEvaluation, ProcessBenchEvaluation
 from pathfinder.benchmarks.grade import grade
+from pathfinder.benchmarks.paper import SIZES as PAPER_SIZES
 from pathfinder.benchmarks.readers import CLASSES, Loaded, PRMBenchItem, ProcessBenchItem, read_prmbench
 from pathfinder.cli import app
 from pathfinder.core.steps import Verdicts
@@ -362,7 +362,7 @@ def test_the_paper_s_figure_is_shown_only_where_the_input_is_the_paper_s(process
 def test_rows_that_repeat_an_id_are_no_items_of_the_whole_prmbench(mirror: Path) -> None:
     """All rows that do so are of one class, of which the mirror has the whole file."""
     repeated = read_prmbench(mirror / "prmbench").dropped["repeated_id"]
-    assert WHOLE_SIZES["prmbench"] == {"all": 6216 - repeated}
+    assert PAPER_SIZES["prmbench"] == {"all": 6216 - repeated}
 
 
 def test_prmbench_s_and_the_search_s_figures_of_the_paper() -> None:

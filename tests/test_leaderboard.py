@@ -11,7 +11,7 @@ import pytest
 import yaml
 from huggingface_hub import parse_eval_result_entries
 
-from pathfinder.bench import rows
+from pathfinder.benchmarks.paper import SIZES
 from pathfinder.cli import app
 from tests.prm.test_scoring import save_prm
 from tests.support.verbs import checked
@@ -24,7 +24,7 @@ def test_a_leaderboard_ranks_systems_beside_the_paper_s(folder: Path, monkeypatc
     """Two models on the same items: their rows by every rule, the published ones, and the paired differences."""
     (size,) = {row["n"] for row in rows_of("model", "--on", "processbench")}
     for room in ("rows", "board"):
-        monkeypatch.setattr(f"pathfinder.bench.{room}.SIZES", rows.SIZES | {"processbench": {"all": size}})
+        monkeypatch.setattr(f"pathfinder.bench.{room}.SIZES", SIZES | {"processbench": {"all": size}})
     other, _ = save_prm(Path("other"))
     for weights in other.parameters():
         weights.data.mul_(-2)

@@ -11,10 +11,11 @@ from typing import Any
 
 from ground.io import DataError, read_json, read_jsonl
 from pathfinder.bench.evaluate import Selection
-from pathfinder.bench.rows import ALL, RESULT, SIZES, TABLES, WHOLE, Row
+from pathfinder.bench.rows import ALL, RESULT, TABLES, WHOLE, Row
 from pathfinder.benchmarks import prmbench, processbench
 from pathfinder.benchmarks.bootstrap import INTERVALS
 from pathfinder.benchmarks.evaluation import BenchmarkName
+from pathfinder.benchmarks.paper import SIZES
 from pathfinder.core.readings import DECLARED, OWN
 from pathfinder.pages.page import Page, Section, Table, Text, to_html
 from pathfinder.reporting.comparisons import System, compare, gather, on_prmbench, on_processbench

@@ -19,6 +19,7 @@ from pathfinder.benchmarks import paper, prmbench, processbench
 from pathfinder.benchmarks.accuracy import by_set
 from pathfinder.benchmarks.bootstrap import INTERVALS, interval
 from pathfinder.benchmarks.evaluation import PRMBenchEvaluation, ProcessBenchEvaluation
+from pathfinder.benchmarks.paper import SIZES
 from pathfinder.benchmarks.readers import CLASSES, CORRECT, PRMBenchItem
 
 ALL = "all"
@@ -27,24 +28,6 @@ RESULT = "bench.json"
 TABLES = {"processbench": paper.PROCESSBENCH_FULL, "prmbench": paper.PRMBENCH, "search": paper.SEARCH}
 WHOLE = {"processbench": "mean_f1", "prmbench": "overall", "search": "average"}
 """The column of ``ALL`` in the paper's tables."""
-SIZES: dict[str, dict[str, int]] = {
-    "processbench": {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000},
-    "prmbench": {ALL: 6211},
-    "search": {
-        "aime24": 30,
-        "amc23": 40,
-        "math": 500,
-        "olympiadbench": 200,
-        "college_math": 200,
-        "minerva_math": 272,
-    },
-}
-"""Items of the published benchmarks and of the paper's search sets.
-
-PRMBench is without its correct samples. Five of its 6,216 rows repeat an id, and its evaluator takes the first of each.
-"""
-
-
 _HUB = {"processbench": "Qwen/ProcessBench", "prmbench": "hitsmy/PRMBench_Preview"}
 """The data sets whose repositories on the Hub can list results."""
 

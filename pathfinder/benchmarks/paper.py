@@ -95,3 +95,20 @@ def scale(content: Mapping[str, Any] = CONTENT) -> tuple[ScaleRow, ...]:
 
 PROCESSBENCH, PROCESSBENCH_FULL = table("processbench"), table("processbench_full")
 PRMBENCH, SEARCH, SCALE = table("prmbench"), table("search"), scale()
+
+SIZES: dict[str, dict[str, int]] = {
+    "processbench": {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000},
+    "prmbench": {"all": 6211},
+    "search": {
+        "aime24": 30,
+        "amc23": 40,
+        "math": 500,
+        "olympiadbench": 200,
+        "college_math": 200,
+        "minerva_math": 272,
+    },
+}
+"""Items of the published benchmarks and of the paper's search sets.
+
+PRMBench is without its correct samples. Five of its 6,216 rows repeat an id, and its evaluator takes the first of each.
+"""

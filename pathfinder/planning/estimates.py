@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from ground.settings import read_yaml
-from pathfinder.bench.rows import SIZES
+from pathfinder.benchmarks.paper import SIZES
 from pathfinder.benchmarks.readers import CLASSES
 from pathfinder.core.mixes import share_of
 from pathfinder.core.params import Params, Vllm

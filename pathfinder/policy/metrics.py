@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
-from pathfinder.benchmarks.paper import SEARCH
+from pathfinder.benchmarks.paper import SIZES
 from pathfinder.core.metrics import Counts, Figure, Measured, Metrics, Number, Pair, Whole
 
 
@@ -93,9 +93,9 @@ class Search(Measured):
 
     @property
     def is_whole(self) -> bool:
-        """False if a limit left problems out, or the sets or the number of candidates are not the paper's."""
-        is_same = self.sets.keys() == {*SEARCH.columns[:-1]} and all("prm@8" in found for found in self.sets.values())
-        return is_same and super().is_whole
+        """False if a limit left problems out, or sets, their sizes or the number of candidates are not the paper's."""
+        sizes = {name: found.get("n") for name, found in self.sets.items()}
+        return sizes == SIZES["search"] and all("prm@8" in found for found in self.sets.values()) and super().is_whole
 
     @property
     def by_default_rule(self) -> Search:

@@ -16,11 +16,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ground.io import DataError, TransientError, read_json
-from pathfinder.bench.rows import SIZES
 from pathfinder.benchmarks.evaluation import BenchmarkName
 from pathfinder.benchmarks.grade import grade
 from pathfinder.benchmarks.grading import GradingPreset
 from pathfinder.benchmarks.metrics import Evaluated, PRMBench, ProcessBench
+from pathfinder.benchmarks.paper import SIZES
 from pathfinder.benchmarks.readers import CLASSES, read_prmbench, read_processbench
 from pathfinder.cli import app
 from pathfinder.compare import bench

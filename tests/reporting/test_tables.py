@@ -25,6 +25,8 @@ from tests.support.report_inputs import (
     write_published,
 )
 
+SETS = paper.SIZES["search"]
+
 
 def test_published_prms_and_best_of_n_are_compared_with_ours(folder: Path, root: Path) -> None:
     write_project(root, "paper")
@@ -122,7 +124,8 @@ def test_the_paper_s_figures_are_compared_with_the_published_rule_only(folder: P
         ("prmbench", {"dropped": {"limit": 9}}),
         ("search", {"dropped": {"limit": 9}}),
         ("search", {"sets": {"math": {"prm@8": 50.0}}}),
-        ("search", {"sets": {name: {"prm@4": 50.0} for name in paper.SEARCH.columns[:-1]}}),
+        ("search", {"sets": {name: {"prm@4": 50.0, "n": n} for name, n in SETS.items()}}),
+        ("search", {"sets": {name: {"prm@8": 50.0, "n": n} for name, n in (SETS | {"olympiadbench": 675}).items()}}),
     ],
 )
 def test_a_part_of_a_benchmark_is_not_compared_with_the_paper(
@@ -150,7 +153,7 @@ def test_a_published_prm_s_search_by_our_rules_is_only_graded_as_published(folde
     write_everything()
     words = {"default": "graded as published", "official": "as published"}
     for preset, expected in words.items():
-        sets = {name: {"prm@8": 50.0} for name in paper.SEARCH.columns[:-1]}
+        sets = {name: {"prm@8": 50.0, "n": n} for name, n in SETS.items()}
         figures = {"average": 50.0, "interval": [40.0, 60.0], "sets": sets}
         found = figures | {"official": figures, "preset": preset, "titles": ["Qwen2.5-Math-PRM-7B"]}
         write_json(Path("metrics/search/qwen-prm.json"), found)

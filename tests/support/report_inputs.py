@@ -10,7 +10,7 @@ from typing import Any
 
 from ground.io import read_json, write_json, write_jsonl
 from pathfinder.benchmarks import accuracy, prmbench, processbench
-from pathfinder.benchmarks.paper import SEARCH
+from pathfinder.benchmarks.paper import SIZES
 from pathfinder.benchmarks.readers import read_prmbench, read_processbench
 from pathfinder.core.params import Report
 from pathfinder.policy.choosing import RULES
@@ -140,7 +140,7 @@ def write_evaluation(run: str) -> None:
 def write_search(name: str, right: Callable[[], bool]) -> None:
     rows = [{"set": s, "id": i, "correct": right()} for s in ("math", "amc23") for i in range(25)]
     means, average, bounds = accuracy.by_set([str(r["set"]) for r in rows], [float(r["correct"]) for r in rows], REPORT)
-    sets = {s: {"prm@8": means.get(s, average), "n": 25} for s in SEARCH.columns[:-1]}
+    sets = {s: {"prm@8": means.get(s, average), "n": n} for s, n in SIZES["search"].items()}
     found = {"sets": sets, "average": average, "interval": bounds}
     halved = {"sets": {s: row | {"prm@8": row["prm@8"] / 2} for s, row in sets.items()}, "average": average / 2}
     gradings = {"repaired": found, "official": halved, "preset": "default"}
