@@ -47,7 +47,8 @@ CRITIC_READS, CRITIC_WRITES = 1500, 1000
 _TREES = Path(__file__).with_name("trees.yaml")
 _DRAWN = 4000
 """Trees: at least 40 optimiser steps of the profiles."""
-ITEMS = {name: sum(SIZES[name].values()) for name in ("processbench", "prmbench")}
+ITEMS = {"processbench": sum(SIZES["processbench"].values()), "prmbench": sum(SIZES["prmbench"].values()) + 758}
+"""Items of the whole benchmarks, with PRMBench's correct samples, which are scored and judged, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +152,9 @@ def _reading_hours(tokens: float, shape: Shape, device: Device, cards: int) -> f
 
 
 def _items(params: Params, benchmark: str) -> int:
-    """The items that the limits leave; a limit of PRMBench counts per class."""
+    """The items that the limits leave; a limit of PRMBench counts per class, and the correct samples are one."""
     if benchmark == "prmbench":
-        return min(ITEMS[benchmark], params.prmbench.limit * len(CLASSES) or ITEMS[benchmark])
+        return min(ITEMS[benchmark], params.prmbench.limit * (len(CLASSES) + 1) or ITEMS[benchmark])
     return sum(min(size, params.processbench.limit or size) for size in SIZES[benchmark].values())
 
 
