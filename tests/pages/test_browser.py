@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pathfinder.pages.origins import Origin, Sourced
 from pathfinder.pages.page import Block, Browser, Figure, Fold, Listing, Page, Section, Table, Text, to_html
 from pathfinder.pages.svg import Bar, interval_chart
 
@@ -50,12 +51,12 @@ def page() -> str:
     )
 
 
-def dom(folder: Path, page: str, width: int) -> str:
-    """The document after the browser has run it."""
+def dom(folder: Path, page: str, width: int, anchor: str = "") -> str:
+    """The document after the browser has opened it at ``anchor`` and run it."""
     path = folder / "page.html"
     path.write_text(page, encoding="utf-8")
     command = [str(CHROMIUM), "--headless=new", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile"]
-    command += [f"--window-size={width},900", "--dump-dom", path.as_uri()]
+    command += [f"--window-size={width},900", "--dump-dom", path.as_uri() + anchor]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
@@ -97,6 +98,39 @@ def test_a_table_fits_a_phone(tmp_path: Path, table: Table) -> None:
     frame = f"<iframe width=390 height=900 srcdoc='{html.escape(bare.replace('</body>', TOLD + '</body>'))}'></iframe>"
     page = f"<title></title><body>{frame}<script>onmessage=e=>document.title=e.data</script>"
     assert "<title>0</title>" in dom(tmp_path, page, NARROWEST)
+
+
+SOURCES = [f"a/{number}.json" for number in range(1, 100)]
+PLACE = """<script>addEventListener('load', () => {
+const menu = document.querySelector('nav').getBoundingClientRect(), row = document.querySelector('#s50');
+const colours = [row, row.nextElementSibling].map(each => getComputedStyle(each.cells[0]).backgroundColor);
+document.title = [row.getBoundingClientRect().top >= menu.bottom, colours[0] != colours[1]];
+})</script></body>"""
+HEIGHTS = """<script>
+document.title = new Set([...document.querySelectorAll('.origin a')].map(each => each.offsetTop)).size
+</script></body>"""
+
+
+@pytest.fixture(scope="module")
+def sourced() -> str:
+    figures = [(file, Sourced("1", Origin("copy", (file,)))) for file in SOURCES]
+    rows = [(f"S{number}", file) for number, file in enumerate(SOURCES, start=1)]
+    sections = [
+        Section("One", [Table("T.", ("x", "y"), figures)]),
+        Section("Two", [Table("Files.", ("number", "file"), rows, is_anchored=True)]),
+    ]
+    return re.sub(r"<meta http-equiv=.*?>", "", to_html(Page("t", [], sections)))
+
+
+def test_a_link_to_a_source_leads_below_the_menu_and_marks_its_row(tmp_path: Path, sourced: str) -> None:
+    assert "<title>true,true</title>" in dom(tmp_path, sourced.replace("</body>", PLACE), NARROWEST, "#s50")
+
+
+def test_printed_sources_are_a_paragraph(tmp_path: Path, sourced: str) -> None:
+    printed = sourced.replace("@media print", "@media all").replace("</body>", HEIGHTS)
+    lines = re.search(r"<title>(\d+)</title>", dom(tmp_path, printed, 820))
+    assert lines
+    assert 0 < int(lines[1]) < len(SOURCES) / 2
 
 
 def test_the_filter_runs_under_the_page_s_policy(tmp_path: Path, page: str) -> None:
