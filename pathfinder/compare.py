@@ -173,13 +173,14 @@ def leaderboard(
     as_json: AsJson = False,
 ) -> None:
     """Rank the results of several systems, and the paper's for as many items, with paired differences."""
-    from pathfinder.bench.board import as_html, cells, differences, ranked, read_results
+    from pathfinder.bench.board import ALONE, as_html, cells, differences, ranked, read_results
 
     results = read_results(folders)
     rows, told = ranked(results), list(differences(results, data))
+    noted = [*told, ALONE] if len(told) > 1 else told
     if page is not None:
-        write_text(page, as_html(rows, told))
-    show({"rows": rows, "differences": told}, as_json, [*table(list(map(cells, rows))), *told])
+        write_text(page, as_html(rows, noted))
+    show({"rows": rows, "differences": told}, as_json, [*table(list(map(cells, rows))), *noted])
 
 
 def _refuse(ctx: typer.Context, panel: str, why: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from huggingface_hub import parse_eval_result_entries
 
+from pathfinder.bench.board import ALONE
 from pathfinder.benchmarks.paper import SIZES
 from pathfinder.cli import app
 from tests.prm.test_scoring import save_prm
@@ -63,6 +64,8 @@ def test_a_leaderboard_ranks_systems_beside_the_paper_s(folder: Path, monkeypatc
     page = Path("board.html").read_text()
     assert "PathFinder-PRM-7B" in page
     assert "model-result" in page
+    assert ALONE in page
+    assert run(*words).splitlines()[-1] == ALONE
 
 
 def board_of(*folders: str, data: str = "artifacts/raw") -> list[str]:
