@@ -72,9 +72,10 @@ def as_markdown(summary: dict[str, Any]) -> list[str]:
     named = summary["named removals"]
     return [
         f"The model is right about {100 * about['right']:.1f} % of the {about['held_out_items']} held-out items, of "
-        f"which {about['near']} have log-odds between -2 and 2. Measured on {summary['decisions']} of these decisions, "
-        f"with 95 % intervals. {summary['decisions with unreliable scores']} of them have a score above {PLAUSIBLE:g} "
-        "nats, which `why` reports as unreliable; they are included.",
+        f"which {about['near']} have log-odds between -2 and 2. Measured on {summary['decisions']} of these decisions. "
+        f"{summary['decisions with unreliable scores']} of them have a score above {PLAUSIBLE:g} nats, which `why` "
+        "reports as unreliable; they are included. The 95 % intervals in the tables resample the decisions, not the "
+        "retrainings, so they do not say how far other removals, orders or halves would move a figure.",
         "",
         "| trained again | decisions that flip |",
         "| --- | --- |",
