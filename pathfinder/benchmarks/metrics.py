@@ -13,8 +13,8 @@ from pathfinder.core.metrics import Counts, Figure, Measured, Metrics, Number, P
 class Evaluated(Measured):
     """Everything that ``Evaluation`` reports on both benchmarks.
 
-    ``decision`` holds the rules of a published PRM. ``votes``, ``asked`` and ``published`` (the paper's figures) belong
-    to an LLM judge.
+    ``decision`` holds the rules of a published PRM. ``votes``, ``asked`` and ``published`` (the paper's figures,
+    empty if its votes are others) belong to an LLM judge.
     """
 
     read: Whole = 0

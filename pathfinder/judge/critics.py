@@ -150,7 +150,7 @@ def criticise(
         preset=settings.preset,
         votes=asked.votes,
         official=evaluation.official(answers["official"]),
-        published=critic.published(benchmark),
+        published=critic.published(benchmark) if asked.votes == critic.votes_on(benchmark) else {},
         asked=asked.figures | {"items_unread": answers[settings.preset].count(None)},
         **others,
     )

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from pathfinder.benchmarks import paper
+from pathfinder.benchmarks.metrics import Evaluated
 from pathfinder.core.metrics import Measured
 from pathfinder.pages.page import Block, Figure, Fold, Table
 from pathfinder.pages.svg import dot_chart, scatter_chart
@@ -67,7 +68,7 @@ def _paper_table(results: Results, benchmark: Benchmark, table: paper.PaperTable
             found.append((f"{name}, {REPAIRED}", reading_on(benchmark, run.variant), values, []))
     for name, metrics in results.published[benchmark].items():
         titles = results.titles(name)
-        is_same = not paper.differs(benchmark.key, titles)
+        is_same = not paper.differs(benchmark.key, titles) and _votes_as_published(metrics)
         for words, view, compared in _views(benchmark, metrics):
             title = ", ".join(filter(None, (f"measured: {titles[0]}", words)))
             found.append(
@@ -85,6 +86,11 @@ def _paper_reading(benchmark: Benchmark, name: str) -> str:
     """The reading of a row of the paper, if it is its own system's; every search follows the reward."""
     reading = _OF_PAPER.get(name, NOT_APPLICABLE)
     return SEARCH.reading if benchmark is SEARCH and name in _OF_PAPER else reading
+
+
+def _votes_as_published(metrics: Measured) -> bool:
+    """False for an LLM judge whose votes are not the paper's: its metrics leave out the paper's figures."""
+    return not (isinstance(metrics, Evaluated) and metrics.votes) or bool(metrics.published)
 
 
 def _views(benchmark: Benchmark, metrics: Measured) -> list[tuple[str, Measured, bool]]:

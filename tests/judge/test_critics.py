@@ -190,6 +190,7 @@ def test_votes_are_counted_in_their_order(project: Path) -> None:
 
     with judge_server(JudgeServer(divided)) as server:
         found = evaluate(server, "processbench", limit=3, concurrency=1, votes=5)
+    assert found["published"] == {}, "the paper's figure is of one answer"
     assert found["asked"]["answers"] == {"answered": 30}
     rows = [
         json.loads(line)

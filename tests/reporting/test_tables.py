@@ -228,6 +228,20 @@ def test_a_judge_is_named_with_its_reading(folder: Path, root: Path) -> None:
     assert "GPT-4o, soundness" in [row[0] for row in rows], "it has no authors' rule"
 
 
+@pytest.mark.parametrize("published", [{"mean_f1": 61.9}, {}])
+def test_a_judge_with_other_votes_has_no_difference(folder: Path, root: Path, published: dict[str, float]) -> None:
+    write_project(root, "paper", ["full"])
+    path = Path("params.yaml")
+    path.write_text(path.read_text().replace("critics: []", "critics: [critic-gpt-4o]"))
+    write_everything(["full"])
+    judged = {"mean_f1": 50.0, "titles": ["GPT-4o"], "votes": 1, "published": published}
+    write_json(Path("metrics/processbench/critic-gpt-4o.json"), judged)
+    main([])
+    rows = json.loads(Path("reports/tables.json").read_text())["tables"]["The paper's tables and ours"][1]["rows"]
+    after = [row[0] for row in rows][[row[0] for row in rows].index("measured: GPT-4o") + 1 :]
+    assert after == (["difference"] if published else [])
+
+
 def test_the_main_table_names_the_benchmarks_under_published_rules(folder: Path, root: Path) -> None:
     write_project(root, "paper")
     write_everything()
