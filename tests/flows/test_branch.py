@@ -70,6 +70,7 @@ def test_two_runs_and_a_person_keep_their_work(origin: Path, tmp_path: Path) -> 
         (["To /origin", " ! [rejected] main -> main (fetch first)", "error: failed to push"], "! [rejected] main"),
         (["Cloning", "error: cannot write: No space left on device", "fatal: fetch failed"], "error: cannot write"),
         (["warning: a", "b"], "b"),
+        (["fatal: unable to access 'https://me:sec@ret@host/x.git/'"], "fatal: unable to access 'https://host/x.git/'"),
         ([], "exit code 128"),
     ],
 )

@@ -81,7 +81,7 @@ def cause(done: subprocess.CompletedProcess[bytes]) -> str:
 
 def without_user(message: str) -> str:
     """A message whose addresses do not name a user or a token."""
-    return re.sub(r"(?<=://)[^/@\s]+@", "", message)
+    return re.sub(r"(?<=://)[^/\s]+@", "", message)
 
 
 @dataclass(frozen=True, slots=True)
