@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ground.io import DataError, TransientError, sha256_of
+from ground.settings import require_address
 
 if TYPE_CHECKING:
     from cryptography.x509 import Certificate
@@ -25,15 +26,14 @@ def stamped(content: bytes, url: str) -> bytes:
 
     Raises ``DataError`` if the answer is not a stamp of it, and ``TransientError`` if the TSA does not answer.
     """
-    if not url.startswith(("http://", "https://")):
-        raise DataError(f"{url}: not the address of a time-stamp authority; it begins with http:// or https://")
+    require_address(url, "give the address of a time-stamp authority, such as https://tsa.example.org")
     from urllib.request import Request, urlopen
 
     client = _client()
     asked = client.TimestampRequestBuilder().data(content).hash_algorithm(client.HashAlgorithm.SHA256).build()
     request = Request(url, asked.as_bytes(), {"Content-Type": "application/timestamp-query"})  # noqa: S310
     try:
-        with urlopen(request, timeout=_WAIT_S) as answer:  # noqa: S310 - the schemes are above
+        with urlopen(request, timeout=_WAIT_S) as answer:  # noqa: S310 - http or https
             stamp: bytes = answer.read(_LARGEST)
     except OSError as error:
         raise TransientError(f"{url}: the time-stamp authority does not answer ({error})") from error

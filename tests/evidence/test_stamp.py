@@ -218,8 +218,10 @@ def test_an_authority_that_does_not_answer_or_answers_something_else(scene: Scen
     with pytest.raises(TransientError, match="does not answer"):
         observe(scene.root, f"{scene.place}2", "http://127.0.0.1:9")
     assert not Path(f"{scene.place}2").exists() or not [*Path(f"{scene.place}2").rglob("*.dsse")]
-    with pytest.raises(DataError, match="begins with http"):
+    with pytest.raises(DataError, match="give the address of a time-stamp authority"):
         stamped(b"note", "file:///etc/passwd")
+    with pytest.raises(DataError, match=r"^127\.0\.0\.1:9: an address must not name a user or a password"):
+        stamped(b"note", "http://me:secret@127.0.0.1:9")
     folder = scene.root.parent / "replay"
     make_authority(folder)
     with authority(folder) as url:
