@@ -69,6 +69,14 @@ KINDS = {
 ENDPOINT = KINDS["s3"].variable
 
 
+def refuse_password(address: str) -> None:
+    """Raise ``DataError`` for an address with a password, which logs and DVC's settings would store."""
+    scheme, separator, rest = address.partition("://")
+    if separator and re.match(r"[^/]*:.*@", rest):  # an AWS key may have slashes
+        shown = f"{scheme}://{rest.rpartition('@')[2]}"
+        raise DataError(f"{shown}: an address must not name a password or a key; remove it and set the AWS_* variables")
+
+
 def kind_of(address: str) -> Kind | None:
     """The kind of the store at an address; ``None`` for a folder and for an unknown scheme, which DVC may know."""
     scheme, separator, _ = address.partition("://")
@@ -343,6 +351,7 @@ def open_store(url: str, endpoint: str = "", read_s: float = READ_S) -> Store:
 
     ``endpoint`` is the server if the environment names none. ``read_s`` is the read timeout in seconds.
     """
+    refuse_password(url)
     scheme, separator, rest = url.partition("://")
     if not separator or scheme == "file":
         folder = Path(rest if separator else url)

@@ -20,7 +20,7 @@ from evidence.remote.publication import opened as opened
 from evidence.remote.publication import publish as publish
 from evidence.remote.published import remembered
 from ground.io import DataError, TransientError, write_text
-from ground.remote import READ_S, Store, kind_of, to_dvc
+from ground.remote import READ_S, Store, kind_of, refuse_password, to_dvc
 
 REMOTE = "PATHFINDER_REMOTE"
 DEFAULT = Path(".pathfinder/storage")
@@ -48,6 +48,7 @@ def configure(root: Path) -> str:
         return remote_of(root).address_from(root)
     kind = kind_of(remote)
     for name, value in ({REMOTE: remote} | ({kind.variable: kind.endpoint()} if kind else {})).items():
+        refuse_password(value)
         if not value.isprintable():
             raise DataError(f"{name}: {value!r} contains control characters; expected an address")
         if set(value) & set("#,") or value.startswith(("'", '"')):

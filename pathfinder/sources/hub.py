@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from ground.io import DataError, TransientError, sha256_file
 from ground.progress import Progress
-from ground.settings import caused_by, require_certificate
+from ground.settings import caused_by, require_address, require_certificate
 from pathfinder.core.hub import HubModel, cached_file, http_library, is_commit
 from pathfinder.core.params import Download, Source
 from pathfinder.sources.http_fetch import RETRIED, require_space, retried
@@ -251,10 +251,11 @@ def _retried(source: Source, settings: Download, work: Callable[[], T], is_looku
     """Do ``work`` until it succeeds, is refused (``DataError``) or has used up the retries (``TransientError``).
 
     A look-up also ends if the Hub's name does not resolve: waiting helps during a download that has begun, but not on
-    a machine without a network or with a wrong ``HF_ENDPOINT``.
+    a machine without a network or with a wrong ``HF_ENDPOINT``. Messages name this address, so it has no password.
     """
     from huggingface_hub.constants import ENDPOINT
 
+    require_address(ENDPOINT, "correct HF_ENDPOINT")
     where = f"source {source.name}: {source.location} at {source.revision}"
 
     def explain(error: Exception) -> tuple[str, str]:

@@ -9,6 +9,7 @@ import pytest
 
 from flows.local.storage import REMOTE
 from flows.team.deployment.definition import NIGHTLY, adjusted, clone_id, pool_name
+from ground.io import DataError
 from ground.remote import ENDPOINT, KINDS, Kind
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +41,12 @@ def test_a_remote_is_kept_by_a_later_up_from_another_shell(folder: Path, monkeyp
     monkeypatch.delenv(REMOTE)
     kept = {f"{NIGHTLY}-{clone_id(folder)}": first}
     assert variables(nightly(folder, kept))[REMOTE] == "s3://team/runs"
+
+
+def test_a_password_in_an_address_does_not_reach_the_server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(REMOTE, "s3://AKIA:secret@team/runs")
+    with pytest.raises(DataError, match=r"^s3://team/runs: an address must not name a password"):
+        adjusted(folder, {})
 
 
 def test_two_clones_have_other_names_and_pools(folder: Path) -> None:

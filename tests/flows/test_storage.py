@@ -84,6 +84,19 @@ def test_an_address_that_dvc_reads_differently_is_refused(
     assert not (folder / ".dvc/config.local").exists()
 
 
+@pytest.mark.parametrize(
+    ("remote", "server"), [("s3://AKIA:sec#ret@bucket/runs", ""), ("s3://bucket/runs", "https://me:secret@bucket/runs")]
+)
+def test_a_password_in_an_address_reaches_no_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, remote: str, server: str
+) -> None:
+    monkeypatch.setenv(storage.REMOTE, remote)
+    monkeypatch.setenv(ENDPOINT, server)
+    with pytest.raises(DataError, match=r"^(s3|https)://bucket/runs: an address must not name a password"):
+        storage.configure(folder)
+    assert not (folder / ".dvc/config.local").exists()
+
+
 @pytest.mark.parametrize("name", ["o'brien", "a;b %c", "ä=[1]"])
 def test_dvc_reads_the_address_that_we_do(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(storage.REMOTE, str(folder / name))

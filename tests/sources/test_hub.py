@@ -304,6 +304,12 @@ def test_a_hub_that_refuses_connections_is_waited_for_visibly(
     assert all(f"source owner/base: owner/base at {'c' * 40}: {url}: " in line for line in told)
 
 
+def test_the_hub_s_address_must_not_name_a_password(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    HubServer(url="http://me:secret@127.0.0.1:9").lead_here(monkeypatch, tmp_path)
+    with pytest.raises(DataError, match=r"^127\.0\.0\.1:9: an address must not name .*; correct HF_ENDPOINT$"):
+        model_folder("owner/base", "c" * 40)
+
+
 def test_an_outage_during_a_transfer_is_waited_for(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

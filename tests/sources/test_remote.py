@@ -157,6 +157,12 @@ def test_other_addresses_are_refused(url: str) -> None:
         open_store(url)
 
 
+@pytest.mark.parametrize("url", ["s3://AKIA:sec/ret@bucket/runs", "ssh://me:sec@ret@bucket/runs"])
+def test_an_address_with_a_password_is_refused_without_it(url: str) -> None:
+    with pytest.raises(DataError, match=r"^[sh3]+://bucket/runs: an address must not name a password or a key"):
+        open_store(url)
+
+
 def test_a_kind_without_a_default_server_needs_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(KINDS, "r2", Kind("PATHFINDER_R2_ENDPOINT"))
     monkeypatch.delenv("PATHFINDER_R2_ENDPOINT", raising=False)

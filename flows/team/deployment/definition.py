@@ -28,7 +28,7 @@ from flows import server
 from flows.local.storage import DEFAULT, REMOTE
 from flows.team.notices import automations
 from ground.io import DataError, TransientError, sha256_of
-from ground.remote import KINDS
+from ground.remote import KINDS, refuse_password
 from ground.settings import RESTORE, read_yaml
 from ground.text import anchor_of
 
@@ -80,6 +80,8 @@ def adjusted(root: Path, present: Mapping[str, Mapping[str, str]]) -> dict[str, 
 def _variables(kept: Mapping[str, str]) -> dict[str, str]:
     places = os.environ if os.environ.get(REMOTE, "").strip() or not kept.get(REMOTE) else kept
     found = {name: places.get(name, "").strip() for name in (REMOTE, *(kind.variable for kind in KINDS.values()))}
+    for address in found.values():
+        refuse_password(address)
     heartbeats = {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(server.HEARTBEAT_S)}
     return {**found, REMOTE: found[REMOTE] or str(DEFAULT), **heartbeats}
 
