@@ -262,7 +262,7 @@ def serve(
             typer.echo(f"{model} at {address} (try it there; routes: {address}docs). Ctrl-C ends the server.")
         most = min(request_tokens, queue_tokens)
         served = make_app(batcher, model, is_own(host), allow_host or (), most, deadline, token, prm.known)
-        http_server(served).run(sockets=[socket])
+        http_server(served, batcher).run(sockets=[socket])
 
 
 @app.command(rich_help_panel=BENCHMARKS, **example("prmbench artifacts/predictions/prmbench/full.jsonl", in_clone=True))

@@ -114,7 +114,7 @@ class Batcher:
         self._numbers, self._rank = itertools.count(), 0
         self._tokens, self._room = 0, UNIT
         self._changed = threading.Condition()
-        self._is_closed = False
+        self.is_closed = False
         self._busy = 0  # solutions that are being scored
         names = [f"batcher {number}" for number in range(threads)]
         self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
@@ -126,13 +126,17 @@ class Batcher:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.close()
+        for thread in self._threads:
+            thread.join()
+
+    def close(self) -> None:
+        """Cancel all waiting solutions, and refuse further ones; what is being scored ends with its batch or part."""
         with self._changed:
-            self._is_closed = True
+            self.is_closed = True
             for entry in (*self._short, *self._long):
                 entry.future.cancel()
             self._changed.notify_all()
-        for thread in self._threads:
-            thread.join()
 
     @property
     def waiting(self) -> int:
@@ -147,7 +151,7 @@ class Batcher:
 
     def refuse(self, tokens: int) -> None:
         """Raise ``FullError`` if a request of this many tokens does not fit into the queue now."""
-        if self._is_closed or self._tokens + tokens > self._most_tokens:
+        if self.is_closed or self._tokens + tokens > self._most_tokens:
             raise FullError
 
     def submit(self, solutions: Sequence[Solution]) -> list[Future[Scores]]:
@@ -212,7 +216,9 @@ class Batcher:
                 self._finish([entry], [entry.scores])
         with self._changed:
             self._has_long = False
-            if has_more:
+            if has_more and self.is_closed:
+                entry.future.cancel()
+            elif has_more:
                 entry.rank = -1  # before every other long solution
                 heapq.heappush(self._long, entry)
             self._changed.notify_all()
@@ -231,10 +237,10 @@ class Batcher:
         """The next batch without the solutions whose callers have gone; empty at the end."""
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._short or self._can_take_long() or self._is_closed)
+                self._changed.wait_for(lambda: self._short or self._can_take_long() or self.is_closed)
                 if last > 1 and not self._can_take_long():
                     self._changed.wait_for(lambda: self._has_gathered(last), _GATHERING * last_s)
-                if self._is_closed:
+                if self.is_closed:
                     return []
                 if batch := self._take():
                     return batch
@@ -265,7 +271,7 @@ class Batcher:
         return batch
 
     def _has_gathered(self, last: int) -> bool:
-        return self._is_closed or self._can_take_long() or len(self._short) >= min(last, BATCH)
+        return self.is_closed or self._can_take_long() or len(self._short) >= min(last, BATCH)
 
     def _finish(self, batch: Sequence[_Entry], scores: list[Scores]) -> None:
         with self._changed:

@@ -106,7 +106,7 @@ def make_app(
     client must send the ``token`` (``Bearer``). ``known`` describes the model's training texts.
 
     Its routes raise ``HTTPException`` for a full queue (429), for solutions that cannot be scored (400, 422), and for
-    solutions that are not scored in time (503).
+    solutions that are not scored in time or before the server ends (503).
     """
     app = FastAPI(title="PathFinder-PRM", description=__doc__, docs_url="/docs", redoc_url=None)
     refused = Counter[str](dict.fromkeys(("too many waiting", "too long", "too late", "invalid", "failed"), 0))
@@ -135,6 +135,10 @@ def make_app(
         except TimeoutError:
             refused["too late"] += 1
             raise HTTPException(503, f"not scored within {deadline_s:g} s; send less, or try again", AGAIN) from None
+        except asyncio.CancelledError:
+            if not batcher.is_closed:
+                raise  # the client has gone
+            raise HTTPException(503, "the server ends; try again later", AGAIN) from None
         except DataError:
             refused["failed"] += 1
             raise HTTPException(422, "a solution cannot be scored; shorten it or leave it out") from None
@@ -271,10 +275,19 @@ def _flagged(scored: ScoredSolution) -> str:
     return f"{said} Without an error, but not useful: step {', '.join(idle)}." if idle else said
 
 
-def http_server(app: FastAPI, log_level: str = "warning") -> uvicorn.Server:
-    """Serves ``app`` to at most ``MOST_CONNECTIONS`` clients; any more get 503. It closes slow connections."""
-    settings = uvicorn.Config(app, http=Impatient, ws="none", limit_concurrency=MOST_CONNECTIONS, log_level=log_level)
-    return uvicorn.Server(settings)
+def http_server(app: FastAPI, batcher: Batcher, log_level: str = "warning") -> uvicorn.Server:
+    """Serves ``app`` to at most ``MOST_CONNECTIONS`` clients; any more get 503. It closes slow connections.
+
+    When it is told to end, it closes ``batcher``, so that nobody waits for solutions that are not scored yet.
+    """
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            batcher.close()
+            await super().shutdown(sockets)
+
+    limits: dict[str, Any] = {"limit_concurrency": MOST_CONNECTIONS, "lifespan": "off"}
+    return Server(uvicorn.Config(app, http=Impatient, ws="none", log_level=log_level, **limits))
 
 
 @contextmanager

@@ -70,7 +70,7 @@ class Model:
 @contextmanager
 def serving(batcher: Batcher, **options: Any) -> Iterator[str]:
     with listening("127.0.0.1", 0) as (opened, address), batcher:
-        server = http_server(make_app(batcher, "tiny", **options), "critical")
+        server = http_server(make_app(batcher, "tiny", **options), batcher, "critical")
         thread = threading.Thread(target=server.run, kwargs={"sockets": [opened]}, daemon=True)
         thread.start()
         eventually(lambda: server.started)
@@ -125,6 +125,18 @@ def test_a_long_solution_ends_between_its_parts_when_its_client_goes(model: Mode
         model.go.set()
         assert httpx.post(f"{address}v1/score", json=body(solution("next"))).status_code == 200
     assert model.names == [["long"], ["next"]]
+
+
+def test_nobody_waits_for_a_server_that_ends(model: Model) -> None:
+    class Ending(Batcher):
+        def close(self) -> None:
+            super().close()
+            model.go.set()
+
+    with serving(batcher := Ending(model.score, model.parts)) as address:
+        clients = [send(address, solution(name, 100)) for name in ("scored", "waits")]
+        eventually(lambda: model.began.is_set() and batcher.waiting == 1)
+    assert [client.recv(12) for client in clients] == [b"HTTP/1.1 503"] * 2
 
 
 def test_a_small_request_overtakes_many_solutions_of_another(model: Model) -> None:

@@ -35,7 +35,7 @@ class Server:
 def serving(made: Server) -> Iterator[str]:
     """The address of a running server."""
     with listening("127.0.0.1", 0) as (opened, address), made.batcher as batcher:
-        app = http_server(make_app(batcher, "tiny", most_tokens=20_000 // BYTES_PER_TOKEN), "critical")
+        app = http_server(make_app(batcher, "tiny", most_tokens=20_000 // BYTES_PER_TOKEN), batcher, "critical")
         thread = threading.Thread(target=app.run, kwargs={"sockets": [opened]}, daemon=True)
         thread.start()
         while not app.started:
