@@ -13,7 +13,9 @@ import pytest
 from scipy.special import stdtrit
 from scipy.stats import binom
 
-from pathfinder.benchmarks.bootstrap import estimate, mean_interval, resamples
+from pathfinder.benchmarks.bootstrap import estimate, interval, mean_interval, resamples
+from pathfinder.benchmarks.processbench import Table, f1_of
+from pathfinder.core.params import Report
 
 PROBLEMS, SAMPLES, TRIALS = 200, 300, 600
 # Standard deviations between seeds, problems, and pairs of both, in points of one problem's difference.
@@ -111,3 +113,22 @@ def test_an_interval_over_few_problems_is_too_narrow_near_zero() -> None:
     assert all(row[-1] >= 94 for row in found.values())
     assert found[30][0] < 50
     assert min(found[500]) >= 94
+
+
+def f1_coverage(solutions: int, error: float, correct: float) -> float:
+    """The share of ``TRIALS`` sets whose interval contains the true mean F1, percent; ``solutions`` per subset."""
+    rng, names = np.random.default_rng(4), ("a", "b", "c", "d")
+    subset, wrong = np.repeat(np.arange(4), solutions), np.tile(np.arange(solutions) < 0.6 * solutions, 4)
+    true, strata, found = float(f1_of(np.array([100 * error, 100 * correct]))), [names[place] for place in subset], 0
+    for _ in range(TRIALS):
+        table = Table(names, subset, wrong, rng.random(len(subset)) < np.where(wrong, error, correct))
+        low, high = interval(len(subset), table.mean_f1, Report(bootstrap_samples=SAMPLES, seed=3), strata)
+        found += low <= true <= high
+    return 100 * found / TRIALS
+
+
+@pytest.mark.benchmarks
+def test_the_interval_of_a_mean_f1_near_chance_lies_too_low() -> None:
+    chance, good = f1_coverage(200, 0.1, 0.1), f1_coverage(200, 0.7, 0.98)
+    print(f"\nmean F1: {chance:.0f} % near chance, {good:.0f} % for a good predictor")
+    assert 80 < chance < 92 < good < 98
