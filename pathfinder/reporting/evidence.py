@@ -116,12 +116,14 @@ class Evidence:
     @cached_property
     def by_set(self) -> dict[str, tuple[Score, list[Comparison]]]:
         """Per search set, the policy's pass@1 and comparisons of the full variant's guided search with its rivals."""
-        found = {}
-        for name in dict.fromkeys(str(row["set"]) for row in self.rows("sample.jsonl")):
-            full = self._trained(FULL, "search", comparisons.on_search, name)
-            systems = _existing({FULL: full} | self._search_rivals(name))
+        found, sets = {}, dict.fromkeys(str(row["set"]) for row in self.rows("sample.jsonl"))
+        measure = partial(self._trained, folder="search", measure=comparisons.on_search)
+        ours = {system: {name: measure(system, only_set=name) for name in sets} for system in self.systems}
+        for name in sets:
+            mine = {system: measured[name] for system, measured in ours.items()}
+            systems = _existing(mine | self._search_rivals(name))
             pairs = [(FULL, other) for other in (ONE_SAMPLE, MAJORITY, BEST_OF_N["min"])]
-            if compared := compare(systems, pairs, name, self.report):
+            if compared := compare(systems, pairs, name, self.report, self._between(systems)):
                 found[name] = systems[ONE_SAMPLE].level(self.report), compared
         return found
 

@@ -74,6 +74,24 @@ def test_each_question_is_answered_in_a_sentence_and_guided_search_set_by_set(fo
     assert "majority voting on AMC23, from +100.0 on AMC23 (pass@1 25.0) to -20.0 on MATH" in answers[-1]
 
 
+def test_a_lead_on_one_set_allows_for_the_seeds_of_a_system_with_one(folder: Path, root: Path) -> None:
+    """Two seeds of a variant solve 5 and 20 of 25 problems, so a further seed of the full variant may solve any."""
+    runs = ("full", "no_subtasks", "no_subtasks-s2")
+    write_project(root, "seeds", runs)
+    write_everything(runs)
+    _samples()
+    for run, right in zip(runs, (25, 5, 20), strict=True):
+        rows = [{"set": s, "id": i, "correct": i < right} for s in ("math", "amc23") for i in range(25)]
+        write_jsonl(Path(f"artifacts/predictions/search/{run}.jsonl"), rows)
+    results = load_results(Path("metrics"), parse_runs(runs))
+    evidence = Evidence(results, Path("artifacts/predictions"), Path("artifacts/raw"), REPORT)
+    over_all = [one for one in evidence.compared if one.right == ONE_SAMPLE]
+    for one in (*over_all, evidence.by_set["math"][1][0]):
+        assert one.right == ONE_SAMPLE
+        assert one.difference is not None
+        assert (one.difference.low, one.difference.high) == (-100.0, 100.0)
+
+
 @pytest.mark.parametrize(("records", "claim"), [(50, "400k over 100k"), (500, "100k over 400k")])
 def test_more_data_are_those_of_the_mix_with_more_records(folder: Path, root: Path, records: int, claim: str) -> None:
     runs = ("full", "full-100k")
