@@ -14,12 +14,13 @@ import ctypes
 import fcntl
 import json
 import os
+import stat
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -172,8 +173,7 @@ def confined(count: int = 1) -> Iterator[list[Card]]:
 
 def _acquire(cards: Sequence[Card], count: int) -> Mapping[Card, int | None]:
     """Lock ``count`` of the cards. Processes take turns, so that no two wait for each other."""
-    folder = Path(tempfile.gettempdir()) / f"pathfinder-cards-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    folder = _folder()
     turn: int | None = None
     found: dict[Card, int] = {}
     shown = float("-inf")
@@ -198,6 +198,17 @@ def _acquire(cards: Sequence[Card], count: int) -> Mapping[Card, int | None]:
     finally:
         if turn is not None:
             os.close(turn)
+
+
+def _folder() -> Path:
+    """The folder of the locks; raises ``DataError`` if another user can put links into it."""
+    folder = Path(tempfile.gettempdir()) / f"pathfinder-cards-{os.getuid()}"
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    about = folder.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o022:
+        raise DataError(f"{folder}: another user can write to it; remove it, or set TMPDIR to a folder of your own")
+    return folder
 
 
 def _lock(path: Path) -> int | None:

@@ -69,6 +69,23 @@ def names(found: list[cards.Card]) -> list[str]:
     return [card.name for card in found]
 
 
+@pytest.mark.parametrize("mode", [0o700, 0o770, 0o707])
+def test_a_folder_of_locks_that_another_user_controls_is_refused(tmp_path: Path, mode: int) -> None:
+    """The lock would otherwise empty the file to which a link of the same name leads."""
+    precious, planted = tmp_path / "precious", tmp_path / "planted"
+    precious.write_text("kept")
+    planted.mkdir()
+    (planted / "turn").symlink_to(precious)
+    folder = tmp_path / f"pathfinder-cards-{os.getuid()}"
+    if mode == 0o700:
+        folder.symlink_to(planted)
+    else:
+        planted.rename(folder).chmod(mode)
+    with pytest.raises(DataError, match="another user can write to it; remove it"), cards.lease(1):
+        pass
+    assert precious.read_text() == "kept"
+
+
 def test_two_processes_of_different_clones_never_hold_the_same_card(other: Holder) -> None:
     """Fails if two stages or servers take GPU 0."""
     with cards.lease(1) as mine:
