@@ -135,7 +135,7 @@ def of_hub(source: str) -> Rows:
     except ModuleNotFoundError:
         raise DataError(f"{source}: this needs datasets, which is not installed; run `pip install datasets`") from None
     try:
-        rows = datasets.load_dataset(name, *rest[:-1], split=rest[-1])
+        rows = datasets.load_dataset(name, *rest[:-1], split=rest[-1], trust_remote_code=False)
     except (ConnectionError, TimeoutError) as error:
         raise TransientError(f"{source}: {_first_line(error)}; check the network, or try again") from error
     except (OSError, ValueError, RuntimeError) as error:  # DatasetNotFoundError is an OSError
