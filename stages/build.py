@@ -9,8 +9,8 @@ Run     python -m stages.build [--part NUMBER/COUNT]
 With ``--part``, only that part of the search for near duplicates is done and stored for the stage (docs/data.md); it
 needs artifacts/steps and the benchmarks.
 
-A problem and its near duplicates are on the same side of the split (paper section 3.3; the published script splits
-samples, so both sides share problems). Counts are records.
+A problem and its near duplicates are on the same side of the split. The paper describes no split, and the
+published script splits samples, so both sides share problems. Counts are records.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def is_labelled() -> pl.Expr:
 
 
 def correctness() -> pl.Expr:
-    """1 if every criterion is 1, else 0 (paper section 3.2; a neutral PRM800K step is 0)."""
+    """1 if every criterion is 1, else 0 (paper section 3.3; a neutral PRM800K step is 0)."""
     import polars as pl
 
     return pl.min_horizontal(CRITERIA).cast(pl.Int8)

@@ -140,7 +140,7 @@ VARIANTS: dict[str, Variant] = {
         ),
     )
 }
-"""The paper's model and its ablations (section 5.3; ``build_dataset_ablation.py`` for ``no_subtasks``; the wording of
+"""The paper's model and its ablations (section 5.2; ``build_dataset_ablation.py`` for ``no_subtasks``; the wording of
 ``no_error_categories`` is ours, because the published code does not contain it).
 
 ``plain_error`` and ``typed_three`` are controls of ours. The first asks only for errors, ``no_subtasks`` for errors and

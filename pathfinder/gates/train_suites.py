@@ -1,7 +1,7 @@
 """The gates of the training set: train and test trees, each of their records, and the split between them.
 
 Every record is joined with the clean record and the step that it was made from. Texts are replaced by their lengths and
-by checks of them. The split is section 3.3 of the paper.
+by checks of them. The split is that of ``stages/build.py``; the paper describes none.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ OURS, HUMAN_ONLY, QWEN, QWEN_800K = (
 def test_differences_in_the_text_follow_from_the_tables(
     table: PaperTable, column: str, left: str, right: str, printed: float
 ) -> None:
-    """Abstract, sections 5.1 and 5.3 of the paper."""
+    """Abstract, sections 5.1 and 5.2 of the paper."""
     assert FIGURES[table.label, left][column] - FIGURES[table.label, right][column] == pytest.approx(printed)
 
 

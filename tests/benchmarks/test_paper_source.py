@@ -94,3 +94,13 @@ def test_the_published_judge_prompt_is_the_printed_one_but_for_two_articles() ->
         if kind != "equal"
     ]
     assert changes == [(["the"], [], "previous"), (["the"], [], "current")]
+
+
+@needs_source
+def test_every_section_that_the_code_names_exists(root: Path) -> None:
+    chapters = [part.count("\\subsection{") for part in source().split("\\section{")[1:]]
+    known = {f"{chapter}.{n + 1}" for chapter, count in enumerate(chapters, start=1) for n in range(count)}
+    files = [path for room in ("pathfinder", "stages") for path in (root / room).rglob("*.py")]
+    named = {n for path in files for n in re.findall(r"sections? (\d\.\d)", path.read_text(encoding="utf-8"))}
+    assert len(named) > 2
+    assert named - known == set()
