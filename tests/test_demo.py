@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from docs.tools.picture import PICTURE, as_svg
 from pathfinder import PRM
 from pathfinder.cli import app
 from pathfinder.demo import MODEL, scored
-from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS
+from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS, picture_of
 
 
 def test_the_shipped_model_is_small_and_finds_both_errors() -> None:
@@ -25,6 +26,15 @@ def test_the_shipped_model_is_small_and_finds_both_errors() -> None:
     named = PRM.load(MODEL).score(EXAMPLE_PROBLEM, EXAMPLE_STEPS)
     for shown, other in zip(solution.steps, named.steps, strict=True):
         assert shown.reward == pytest.approx(other.reward, abs=1e-6), "`score` of the same model prints the same"
+
+
+def test_the_readme_shows_the_same_figures_on_a_ground_of_their_own() -> None:
+    solution = scored()
+    drawn = PICTURE.read_text(encoding="utf-8")
+    assert drawn == as_svg(picture_of(solution.problem, solution.steps)), "run `python -m docs.tools.picture --write`"
+    for picture in Path("docs").glob("*.svg"):  # a page may be light where the reader's system is dark
+        text = picture.read_text(encoding="utf-8")
+        assert ":root{background:" in text or 'fill="var(--bg)"/>' in text, picture
 
 
 def test_it_runs_in_an_empty_folder_and_says_what_to_try_next(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Draw the README's picture: a solution of the quickstart's world, with the typed score of every step.
+"""Draw the README's picture: the solution of the demo, with the typed score of every step.
 
 Run     python -m docs.tools.picture           prints the SVG
         python -m docs.tools.picture --write   writes docs/step-scores.svg
@@ -15,15 +15,15 @@ from pathlib import Path
 
 from ground.io import write_text
 from ground.text import errors_without_traceback, printable
-from pathfinder.demo import MODEL
+from pathfinder.demo import MODEL, scored
 from pathfinder.library import PRM
-from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS, Picture, is_low, picture_of, shown
+from pathfinder.pages.picture import Picture, is_low, picture_of, shown
 
 LEGEND = "Probabilities of a tiny trained model; a value below one half is red."
-_STYLE = """text{font:15px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#1b1f24}
+_STYLE = """:root{background:#fff}text{font:15px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#1b1f24}
 .dim{fill:#57606a;font-size:13px}.low{fill:#b42318;font-weight:700}.line{stroke:#d0d7de}.edge{fill:#1b7f4b}.edge.bad,.first{fill:#b42318}
-@media (prefers-color-scheme:dark){text{fill:#e6e9ee}.dim{fill:#a3adb9}.low,.first{fill:#ff8a7d}.line{stroke:#3a424d}
-.edge{fill:#6fd69b}.edge.bad{fill:#ff8a7d}}"""
+@media (prefers-color-scheme:dark){:root{background:#14171c}text{fill:#e6e9ee}.dim{fill:#a3adb9}
+.low,.first{fill:#ff8a7d}.line{stroke:#3a424d}.edge{fill:#6fd69b}.edge.bad{fill:#ff8a7d}}"""
 _RIGHT, _COLUMN, _ROW, _TOP = 650, 100, 34, 92
 PICTURE, TRAINED = Path("docs/step-scores.svg"), Path("models/full")
 _COPIED = ("chat_template.jinja", "config.json", "pathfinder.json", "tokenizer.json", "tokenizer_config.json")
@@ -72,17 +72,17 @@ def _text(x: float, y: float, text: str, attributes: str = "") -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print or write the picture; raises ``DataError`` if the pipeline has not run."""
+    """Print or write the picture, or make the model; that raises ``DataError`` if the pipeline has not run."""
     parser = argparse.ArgumentParser(prog="python -m docs.tools.picture", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--write", action="store_true", help=f"write {PICTURE}")
     parser.add_argument("--model", action="store_true", help=f"make {MODEL.name} from {TRAINED}")
     given = parser.parse_args(argv)
-    model = PRM.load(TRAINED)
     if given.model:
+        PRM.load(TRAINED)
         rounded(TRAINED, MODEL)
         return
-    scored = model.score(EXAMPLE_PROBLEM, EXAMPLE_STEPS)
-    picture = as_svg(picture_of(scored.problem, scored.steps))
+    solution = scored()
+    picture = as_svg(picture_of(solution.problem, solution.steps))
     if given.write:
         write_text(PICTURE, picture)
     else:

@@ -49,7 +49,7 @@ CONTRASTS: tuple[tuple[str, str, Reading], ...] = (
     ("full", "typed_three", "quality"),
 )
 """Two variants and the reading by which both are read."""
-_STYLE = "text{font:12px system-ui,sans-serif;fill:var(--fg)}.dim{fill:var(--dim)}"
+_STYLE = ":root{background:var(--bg)}text{font:12px system-ui,sans-serif;fill:var(--fg)}.dim{fill:var(--dim)}"
 
 
 @dataclass(frozen=True, slots=True)

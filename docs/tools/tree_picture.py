@@ -31,12 +31,12 @@ _WIDTH, _MARGIN, _ROW, _TOP, _CELL = 1050, 16, 30, 44, 7
 _CHARACTER, _PADDING, _GAP, _INDENT = 6.7, 7, 2, 26
 _LONGEST = 22
 """Characters of a token that are drawn."""
-_STYLE = """text{font:13px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#1b1f24}
+_STYLE = """:root{background:#fff}text{font:13px system-ui,-apple-system,"Segoe UI",sans-serif;fill:#1b1f24}
 .token{font:11px ui-monospace,SFMono-Regular,Menlo,monospace}.dim{fill:#57606a}.read{fill:#b42318;font-weight:700}
 .trunk{fill:#c9d1d9}.stem{fill:#a5c8f0}.first{fill:#f3c98b}.second{fill:#b5dfb8}.dot{fill:#b42318}
 .frame{fill:none;stroke:#8c959f}.link{stroke:#8c959f;fill:none}.grid{stroke:#d0d7de;stroke-width:.5}
-@media (prefers-color-scheme:dark){text{fill:#e6e9ee}.dim{fill:#a3adb9}.read,.dot{fill:#ff8a7d}.trunk{fill:#4a535e}
-.stem{fill:#2d5586}.first{fill:#7d5a1e}.second{fill:#2f6b38}.grid{stroke:#3a424d}}"""
+@media (prefers-color-scheme:dark){:root{background:#14171c}text{fill:#e6e9ee}.dim{fill:#a3adb9}.read,.dot{fill:#ff8a7d}
+.trunk{fill:#4a535e}.stem{fill:#2d5586}.first{fill:#7d5a1e}.second{fill:#2f6b38}.grid{stroke:#3a424d}}"""
 KINDS = {
     "trunk": "trunk: the problem and earlier steps",
     "stem": "a step under judgement",
