@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import signal
 import sys
 import unicodedata
@@ -111,6 +112,11 @@ def first_problem(error: ValidationError) -> str:
 def has_colour(stream: TextIO) -> bool:
     """True if colour codes may be written to ``stream``: only to a terminal, and not if ``NO_COLOR`` is set."""
     return stream.isatty() and "NO_COLOR" not in os.environ
+
+
+def columns_of(stream: TextIO) -> int:
+    """The characters that fit into a line of ``stream``: those of its terminal, else as many as there are."""
+    return shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
 
 
 def plain_message(error: object) -> str | None:

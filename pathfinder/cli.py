@@ -16,7 +16,7 @@ from typer.main import get_group
 
 from ground.io import DataError
 from ground.show import PIPELINE, PIPELINE_VERBS, AsJson, AsJsonLines, Verbs, example, flushed, show, show_row
-from ground.text import UsageError, errors_without_traceback, has_colour, printable
+from ground.text import UsageError, columns_of, errors_without_traceback, has_colour, printable
 from pathfinder import options
 
 if TYPE_CHECKING:
@@ -157,7 +157,9 @@ def score(
             for solution, scores in zip(part, results.scored_part(scorer, part, progress.advance), strict=True):
                 if pretty:
                     unlike = scorer.known.unlike(solution)
-                    drawn = results.render_scores(solution, scores, has_colour(sys.stdout), unlike)
+                    drawn = results.render_scores(
+                        solution, scores, has_colour(sys.stdout), unlike, columns_of(sys.stdout)
+                    )
                     typer.echo(f"{printable(solution.id)}:\n{drawn}\n" if len(solutions) > 1 else drawn)
                 elif form == "scores":
                     show_row(results.score_row(solution, scores, scorer.known.unlike(solution)))

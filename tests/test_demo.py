@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from docs.tools.picture import PICTURE, as_svg
 from pathfinder import PRM
 from pathfinder.cli import app
-from pathfinder.demo import MODEL, scored
+from pathfinder.demo import MODEL, scored, shown
 from pathfinder.pages.picture import EXAMPLE_PROBLEM, EXAMPLE_STEPS, picture_of
 
 
@@ -24,8 +24,8 @@ def test_the_shipped_model_is_small_and_finds_both_errors() -> None:
     assert [step.findings for step in solution.steps] == [(), ("math error",), ("consistency error",), ()]
     assert solution.first_error == 1
     named = PRM.load(MODEL).score(EXAMPLE_PROBLEM, EXAMPLE_STEPS)
-    for shown, other in zip(solution.steps, named.steps, strict=True):
-        assert shown.reward == pytest.approx(other.reward, abs=1e-6), "`score` of the same model prints the same"
+    for mine, other in zip(solution.steps, named.steps, strict=True):
+        assert mine.reward == pytest.approx(other.reward, abs=1e-6), "`score` of the same model prints the same"
 
 
 def test_the_readme_shows_the_same_figures_on_a_ground_of_their_own() -> None:
@@ -48,6 +48,14 @@ def test_it_runs_in_an_empty_folder_and_says_what_to_try_next(tmp_path: Path) ->
     assert "first error, math error" in done.stdout
     assert "pathfinder serve pathfinder/demo_model\n" in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_every_line_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert max(map(len, shown().splitlines())) <= columns
 
 
 def test_the_same_as_json() -> None:

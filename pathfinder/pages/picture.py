@@ -5,6 +5,7 @@ Per step: its text, the probability of no error of each kind, the reward, and wh
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -92,8 +93,11 @@ def is_low(figure: float | None) -> bool:
     return figure is not None and figure < 0.5
 
 
-def as_text(picture: Picture, has_colour: bool = False) -> str:
-    """The picture for a terminal: text from outside cannot control it, and colours are added only if asked for."""
+def as_text(picture: Picture, has_colour: bool = False, columns: int = sys.maxsize) -> str:
+    """The picture for a terminal: text from outside cannot control it, and colours are added only if asked for.
+
+    If a line would be longer than ``columns``, the figures of every step are below its text.
+    """
 
     def dyed(text: str, kind: str) -> str:
         return f"{_COLOURS[kind]}{text}{_PLAIN}" if has_colour else text
@@ -102,14 +106,17 @@ def as_text(picture: Picture, has_colour: bool = False) -> str:
     texts = [text.replace("\n", "\n     ") for text in texts]
     width = min(72, max((len(line) for text in texts for line in text.split("\n")), default=0))
     titles = "  ".join(picture.columns)
+    verdicts = [", ".join(row.badges) or "ok" for row in picture.rows]
+    if len("  ".join((" " * width, titles, max(verdicts, key=len, default="")))) > columns:
+        width = 3
     lines = [dyed(printable(picture.problem), "dim"), "", dyed(f"{'':{width}}  {titles}", "dim")]
-    for text, row in zip(texts, picture.rows, strict=True):
+    for text, row, verdict in zip(texts, picture.rows, verdicts, strict=True):
         *above, last = text.split("\n")
         above, last = ([*above, last], "") if len(last) > width else (above, last)
         cells = [
             dyed(f"{shown(figure):>{len(title)}}", "wrong") if is_low(figure) else f"{shown(figure):>{len(title)}}"
             for title, figure in zip(picture.columns, row.figures, strict=True)
         ]
-        verdict = dyed(", ".join(row.badges), "wrong") if row.is_wrong else dyed(", ".join(row.badges) or "ok", "right")
-        lines += [*above, "  ".join([f"{last:{width}}", *cells, verdict])]
+        shade = "wrong" if row.is_wrong else "right"
+        lines += [*above, "  ".join([f"{last:{width}}", *cells, dyed(verdict, shade)])]
     return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NoReturn
@@ -139,7 +140,11 @@ def warning(unlike: Sequence[str]) -> str:
 
 
 def render_scores(
-    solution: Solution, scores: Sequence[StepScore], has_colour: bool = False, unlike: tuple[str, ...] = ()
+    solution: Solution,
+    scores: Sequence[StepScore],
+    has_colour: bool = False,
+    unlike: tuple[str, ...] = (),
+    columns: int = sys.maxsize,
 ) -> str:
     """One problem for a terminal: the picture of its typed step scores.
 
@@ -149,5 +154,5 @@ def render_scores(
         return f"{printable(solution.problem)}\n\nnot scored: {TOO_LONG if solution.steps else NO_STEP}"
     from pathfinder.pages.picture import as_text, picture_of  # only a picture needs the pages
 
-    drawn = as_text(picture_of(solution.problem, scored_solution(solution, scores).steps), has_colour)
+    drawn = as_text(picture_of(solution.problem, scored_solution(solution, scores).steps), has_colour, columns)
     return f"{drawn}\n\n{printable(warning(unlike))}" if unlike else drawn

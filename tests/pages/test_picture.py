@@ -51,6 +51,16 @@ def test_a_long_step_is_on_a_line_of_its_own() -> None:
     assert lines[4].split() == ["end", "0.90", "0.90", "ok"]
 
 
+def test_in_a_narrow_terminal_the_figures_of_a_step_are_below_it() -> None:
+    picture = picture_of("p", [ScoredStep("w" * 30, {"math": 0.1, "consistency": 0.9}, 0.9)])
+    widest = max(map(len, as_text(picture).splitlines()))
+    assert as_text(picture, columns=widest) == as_text(picture)
+    head, step, figures = as_text(picture, columns=widest - 1).splitlines()[2:]
+    assert head == "     no math error  consistent  reward"
+    assert step == f"  1  {'w' * 30}"
+    assert figures == "              0.10        0.90    0.90  first error, math error"
+
+
 def test_svg_and_html_have_the_same_figures_and_escape_text() -> None:
     svg = as_svg(PICTURE)
     elements = ElementTree.fromstring(svg).iter()  # noqa: S314  # our own drawing
