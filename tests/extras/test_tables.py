@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from extras.experiment.cell import Laboratory
 from extras.experiment.plan import Cell
 from extras.experiment.tables import curve_rows, noise_rows, rate_rows, records_needed
+from ground.io import read_json
 
 
 def test_a_curve_is_interpolated_between_logarithms() -> None:
@@ -84,3 +86,16 @@ def test_the_gain_of_a_corrected_loss_is_paired(bench: Laboratory, tmp_path: Pat
     assert float(gain.split()[0]) == pytest.approx(float(better) - float(plain), abs=0.15)
     assert float(gain.rpartition(" ")[2]) < 0.01
     assert not noise_rows({"little": level | {"true": {}}}, items)
+
+
+def test_the_answers_in_words_have_the_figures_of_their_file(root: Path) -> None:
+    known = set()
+    for row in read_json(root / "infra/experiment/answers.json"):
+        value, low, high = (row["difference"][end] for end in ("value", "low", "high"))
+        for ends in ((value, low, high), (-value, -high, -low)):
+            known.add("{:.1f} [{:.1f}, {:.1f}]".format(*ends))
+    page = (root / "docs/experiment.md").read_text(encoding="utf-8").partition("of 16 differences:")[2]
+    words = " ".join(page.partition("- Six stay open")[0].replace(" points", "").split())
+    said = re.findall(r"[\d.]+ \[[^\]]+\]", words)
+    assert len(said) == 8
+    assert {*said} <= known
