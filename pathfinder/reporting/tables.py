@@ -158,10 +158,13 @@ def each_run(results: Results) -> list[Block]:
         return []
     measured = results.benchmarks.values()
     rows = [
-        (run.name, *cells.figures(found[run.name].headline if run.name in found else None for found in measured))
+        (
+            f"{run.name} ({names.name_of(run)})",
+            *cells.figures(found[run.name].headline if run.name in found else None for found in measured),
+        )
         for run in results.runs
     ]
-    return cells.folded("Every run", CAPTIONS["every_run"], ("run", *TITLES), rows)
+    return cells.folded("Every run", CAPTIONS["every_run"], ("run and system", *TITLES), rows)
 
 
 def bars_of(lines: Sequence[Line]) -> dict[str, list[Bar]]:

@@ -1,4 +1,4 @@
-"""Learning curves."""
+"""Learning curves, and the names and figures of single runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from ground.io import write_json
 from pathfinder.training.run import _CURVE_TREES
 from stages.report import main
-from tests.support.report_inputs import write_everything, write_project
+from tests.support.report_inputs import SEEDED, write_everything, write_project
 
 
 def test_learning_curves_are_drawn_from_the_logs(folder: Path, root: Path) -> None:
@@ -37,3 +37,13 @@ def test_learning_curves_are_drawn_from_the_logs(folder: Path, root: Path) -> No
     part = f"on up to {_CURVE_TREES} of the held-out trees"
     assert f"Learning curves: loss per label {part}" in page
     assert f"PathFinder-PRM: accuracy of each label {part}" in page
+
+
+def test_runs_are_named_with_their_systems_and_accuracies_are_percentages_everywhere(folder: Path, root: Path) -> None:
+    write_project(root, "seeds", SEEDED)
+    write_everything(SEEDED)
+    main([])
+    page = Path("reports/report.md").read_text()
+    assert "| full-s2 (PathFinder-PRM) |" in page.replace("toy: ", "")
+    assert "| accuracy, % | majority accuracy, % | area under ROC |" in page
+    assert "| full | math | 9 | 50.0 | 40.0 | 0.750 |" in page

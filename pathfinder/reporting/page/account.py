@@ -109,11 +109,17 @@ def training(results: Results) -> list[Block]:
     ]
     headers = ("run", "training records", "optimiser steps", "tokens per epoch", "final loss")
     labels = [
-        (run, label, *figures([of.n], ","), *figures([of.accuracy, of.majority_accuracy, of.auc], ".3f"))
+        (
+            run,
+            label,
+            *figures([of.n], ","),
+            *figures(map(in_percent, (of.accuracy, of.majority_accuracy))),
+            *figures([of.auc], ".3f"),
+        )
         for run, metrics in results.train.items()
         for label, of in metrics.test_labels.items()
     ]
-    label_headers = ("run", "label", "steps", "accuracy", "majority accuracy", "area under ROC")
+    label_headers = ("run", "label", "steps", "accuracy, %", "majority accuracy, %", "area under ROC")
     return [
         _curves("Training loss of each system's first run.", series, "loss per label"),
         *_learning(results),
