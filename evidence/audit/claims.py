@@ -153,7 +153,7 @@ class Claims:
         for name in sorted(now.files.keys() | files):
             if (digest := now.files.get(name)) is not None and digest.md5 == files.get(name):
                 continue
-            remedy = self._remedy(where, f"{where}/{name}") if is_remedied else ""
+            remedy = self._remedy(where, f"{where}/{name}", digest is not None) if is_remedied else ""
             if digest is None:
                 message = f"is missing; {then} it{remedy}"
             else:
@@ -178,10 +178,10 @@ class Claims:
             message += f", the record of the run has {in_record}"
         return where, message
 
-    def _remedy(self, path: str, file: str = "") -> str:
+    def _remedy(self, path: str, file: str = "", is_here: bool = True) -> str:
         """The remedy that restores the bytes in the lock; ``file`` is the file of a folder at ``path``."""
         if not self.workspace.is_tracked(path):
-            return f"; to restore it, delete it and run `dvc checkout {path}`"
+            return f"; to restore it, {'delete it and ' * is_here}run `dvc checkout {path}`"
         if (since := self.workspace.since(file or path)) != NO_COMMIT:
             return f", in git {since}; run the pipeline again"
         return "; restore it from git, or run the pipeline again"

@@ -127,6 +127,14 @@ def test_a_missing_file_and_a_new_file_of_a_room_are_named(project: Path) -> Non
     assert old.startswith("error: pathfinder/mixing/mix.py: is missing; dvc.lock and the record of the run list it")
 
 
+def test_a_missing_file_need_not_be_deleted(project: Path) -> None:
+    (project / "models/full/weights.txt").rename(project / "models/full/more.txt")
+    new, old = errors(project, "models/full")
+    assert "; to restore it, delete it and run `dvc checkout models/full` (" in new
+    assert "weights.txt: is missing; " in old
+    assert "; to restore it, run `dvc checkout models/full` (" in old
+
+
 def test_a_changed_file_is_named_with_its_remedy(project: Path) -> None:
     (project / "models/full/weights.txt").write_text("better weights")
     (project / "ground/io.py").write_text("")
