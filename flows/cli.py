@@ -144,7 +144,8 @@ def _gpu_plan(name: str, gpus: int, memory: float, card: str, every: bool, as_js
 
 
 def _show(value: Any, as_json: bool, parts: Iterable[str | Table]) -> None:
-    """Print JSON, or lines and tables. Names in the first column stay whole, because a reader types them.
+    """Print JSON, or lines and tables. Names in the first column stay whole, because a reader types them, if the others
+    have room beside them.
 
     Without a terminal or ``COLUMNS``, no line is broken.
     """
@@ -160,10 +161,11 @@ def _show(value: Any, as_json: bool, parts: Iterable[str | Table]) -> None:
         if isinstance(part, str):
             console.print(part, overflow="fold")
             continue
-        header, rows = part
+        header, rows = part[0], [*part[1]]
         shown = table.Table()
+        has_room = max((len(row[0]) for row in rows), default=0) + 8 * (len(header) - 1) <= console.width
         for place, name in enumerate(header):
-            shown.add_column(name, no_wrap=place == 0, overflow="fold")
+            shown.add_column(name, no_wrap=place == 0 and has_room, overflow="fold")
         for row in rows:
             shown.add_row(*row)
         console.print(shown)

@@ -130,3 +130,5 @@ def test_plan_shows_the_memory_that_a_profile_needs(
     assert max(map(len, small.splitlines())) <= 80
     narrow = cli.invoke(app, ["plan", "--gpu", "--all"]).output
     assert "│ evaluate-published │" in narrow, "a name that is typed is not cut"
+    monkeypatch.setenv("COLUMNS", "30")
+    assert "purpose" in cli.invoke(app, ["profile"]).output, "beside names that leave no room"
