@@ -138,8 +138,8 @@ def score(
 ) -> None:
     """Score every step of the solutions in a file: probabilities of the labels, and the reward.
 
-    math and consistency are the probabilities that the step has no error of
-    that kind; the reward is the probability that it is correct. Higher is better.
+    math and consistency are the probabilities that the step has no error of that kind.
+    The reward is the probability that it is correct. Higher is better.
     """
     from ground.progress import Progress
     from pathfinder.baselines.named import open_named

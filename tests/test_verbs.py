@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -65,6 +66,8 @@ def test_every_verb_offers_json_and_explains_each_argument(words: tuple[str, ...
     assert "--json" in options, "annotate a parameter with AsJson (ground/show.py)"
     assert [param.name for param in command.params if not getattr(param, "help", None)] == []
     assert command.help
+    lines = [line for part in inspect.cleandoc(command.help).split("\n\n")[1:] for line in part.splitlines()]
+    assert [line for line in lines if not line.endswith((".", ":"))] == [], "the help keeps the ends of these lines"
     name = " ".join(words[1:] if words[1:] in VERBS else words)
     listed = [one for one in documented() if one.split()[: len(name.split())] == name.split()]
     assert listed, "add it to docs/commands.md"
