@@ -150,7 +150,7 @@ def test_the_right_answer_is_no_solution(tmp_path: Path) -> None:
         assert {one.answer for one in read_given(str(file), columns=columns).each()} == {answer}
 
 
-@pytest.mark.parametrize("count", [12, pytest.param(200, marks=pytest.mark.benchmarks)])
+@pytest.mark.parametrize("count", [16, pytest.param(200, marks=pytest.mark.benchmarks)])
 def test_labels_agree_with_the_world_s_truth(
     world: Path, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

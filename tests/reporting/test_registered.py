@@ -74,7 +74,7 @@ def test_a_checkpoint_with_two_meanings_confirms_the_predictions(folder: Path) -
     assert [*by_number] == ["P1", "P2", "P3"]
     assert {verdict for _, verdict in by_number.values()} == {"holds"}
     assert re.fullmatch(r"100\.0 by the labels, 9\d\.\d by the reward", by_number["P1"][0])
-    assert by_number["P2"][0] == "55 of 55 flagged correct steps"
+    assert by_number["P2"][0] == "80 of 80 flagged correct steps"
     assert by_number["P3"][0] == "PRMScore 100.0, simplicity 100.0, soundness 100.0, sensitivity 100.0"
 
 
