@@ -45,6 +45,8 @@ _NO_MEMORY = re.compile(
     r"(can't|cannot) allocate memory|out of memory|can't start new thread|failed to map segment", re.IGNORECASE
 )
 """The words by which libraries report a lack of memory, whatever the type of their error."""
+_BAD_PROXY = re.compile(r"Unknown scheme for proxy URL|Using SOCKS proxy, but")
+"""The words by which clients refuse a proxy."""
 EXTRAS = {
     "serve": ("fastapi", "latex2mathml", "starlette", "uvicorn"),
     "bench": ("latex2sympy2_extended", "math_verify", "openai", "pebble", "polars", "scipy"),
@@ -122,12 +124,17 @@ def columns_of(stream: TextIO) -> int:
 def plain_message(error: object) -> str | None:
     """The message of an error that needs no traceback; ``None`` if the error may be a fault of the code.
 
-    The message of a disk, permission, memory or limit error names the file and the remedy.
+    The message of a disk, permission, memory, limit or proxy error names the remedy, and the file if there is one.
     """
     if isinstance(error, PathfinderError):
         return str(error)
     if isinstance(error, ModuleNotFoundError) and (extra := _extra_for(error)):
         return f"this needs {error.name}, which is not installed; run `pip install '.[{extra}]'` in a clone"
+    if isinstance(error, ValueError | ImportError) and _BAD_PROXY.match(str(error)):
+        return (
+            "the proxy in ALL_PROXY, HTTPS_PROXY or HTTP_PROXY cannot be used; unset the variable, or give it an "
+            "address that begins with http:// (for one with socks5://, run `pip install socksio`)"
+        )
     if isinstance(error, OSError) and error.errno in _REMEDIES:
         file = error.filename if isinstance(error.filename, (str, Path)) else "a file or standard output"
         return f"{file}: {error.strerror}; {_REMEDIES[error.errno]}"

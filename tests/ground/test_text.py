@@ -71,6 +71,23 @@ def test_an_error_of_the_disk_is_one_line_with_the_file_and_the_remedy(
     assert line.endswith("run the command again")
 
 
+@pytest.mark.parametrize("client", ["httpx", "httpx2"])
+@pytest.mark.parametrize("proxy", ["socks://127.0.0.1:1080", "socks5://me:secret@127.0.0.1:1080"])
+def test_a_proxy_that_no_client_can_use_is_one_line_with_the_remedy(
+    client: str, proxy: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    library = pytest.importorskip(client)
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.setenv("all_proxy", proxy)
+    with pytest.raises(SystemExit) as stop, errors_without_traceback():
+        library.Client()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert stop.value.code == 1
+    assert line.startswith("error: the proxy in ALL_PROXY, ")
+    assert "secret" not in line
+
+
 def test_a_full_disk_is_reported_with_the_name_of_the_file(tmp_path: Path, full_disk: FullDisk) -> None:
     with pytest.raises(OSError, match="File too large") as caught, full_disk():
         write_text(tmp_path / "out.txt", "text")
