@@ -64,8 +64,8 @@ def check_room(folder: Path, size: int, limit_gib: float) -> int:
     free, needed = shutil.disk_usage(folder).free + used, max(kept, 2) * size
     if free < needed:
         raise DataError(
-            f"{folder}: {free / _GIB:.1f} GiB free, {max(kept, 2)} checkpoints need {needed / _GIB:.1f} GiB; make "
-            "room or lower train.checkpoint_gib"
+            f"{folder}: {free / 2**20:,.1f} MiB free, {max(kept, 2)} checkpoints need {needed / 2**20:,.1f} MiB; make "
+            f"room{' or lower train.checkpoint_gib' if kept > 2 else ''}"
         )
     return kept
 

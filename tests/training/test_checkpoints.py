@@ -43,8 +43,9 @@ def test_a_full_disk_is_noticed_before_training(tmp_path: Path, monkeypatch: pyt
     size = checkpoints.size_of(model)
     usage = type(shutil.disk_usage(tmp_path))
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage(10 * size, 9 * size, size))
-    with pytest.raises(DataError, match=r"GiB free, 2 checkpoints need .* GiB; make room"):
-        fit(model, prompter, examples, settings(), tmp_path)
+    for limit, kept, remedy in ((0.0, 2, "make room"), (3.2, 3, "make room or lower train.checkpoint_gib")):
+        with pytest.raises(DataError, match=rf": 0\.\d MiB free, {kept} checkpoints need [.\d]+ MiB; {remedy}$"):
+            fit(model, prompter, examples, settings(checkpoint_gib=limit * size / GIB), tmp_path)
     assert steps(tmp_path) == []
 
 
