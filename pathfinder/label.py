@@ -34,6 +34,9 @@ def labelled(
         raise UsageError("--out -: label resumes from a file, not from standard output; name a new file")
     if out.exists():
         raise io.DataError(f"{out}: exists; name a new file with --out, or remove it")
+    io.make_folder(out.parent)  # the completions may take hours, and the call ends with writing there
+    if not os.access(out.parent, os.W_OK):
+        raise io.DataError(f"{out.parent}: cannot be written; name a file in another folder with --out")
     tasks, start, options = tasks_of(solutions), time.monotonic(), SearchOptions(policy, url)
     found, settings = policy_of(options), settings_of(options).model_copy(update=chosen)
     identity = {"policy": found.identity, "tasks": io.digest_of(ascii(tasks))}

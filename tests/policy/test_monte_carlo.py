@@ -174,6 +174,20 @@ def test_labels_agree_with_the_world_s_truth(
     assert (streamed.exit_code, "--out -: label resumes from a file" in streamed.stderr) == (2, True)
 
 
+def test_a_folder_that_cannot_be_written_is_refused_before_the_completions(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_jsonl(Path("in.jsonl"), [{"problem": "1 + 1?", "steps": ["1 + 1 = 2."], "answer": "2"}])
+    words = ["label", "in.jsonl", "--policy", str(world / "models/base"), "--out"]
+    done = CLI.invoke(app, [*words, "in.jsonl/rows.jsonl"])
+    assert (done.exit_code, "in.jsonl: File exists; give a name whose folders" in done.stderr) == (1, True)
+    monkeypatch.setattr("os.access", lambda path, mode: path != Path("closed"))  # root may write everywhere
+    done = CLI.invoke(app, [*words, "closed/rows.jsonl"])
+    assert (done.exit_code, done.stderr.startswith("error: closed: cannot be written; ")) == (1, True)
+    assert not Path(".pathfinder").exists(), "nothing was completed"
+
+
 def to_first_error(row: Row) -> Iterator[bool]:
     """True for a label that is the truth, of each step up to the first error."""
     verdicts = assess_all(read_story(row.problem), row.steps)
