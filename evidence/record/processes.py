@@ -23,7 +23,7 @@ from ground.io import sha256_file
 REPORTS = f"_{PREFIX}REPORTS"
 """The folder for reports, while a stage is recorded. Its underscore keeps it out of the record's environment."""
 REPORT_AS = f"{__name__}:report_as"
-"""What ``ground.recording`` calls in a process that a recorded stage starts."""
+"""The function that ``ground.recording`` calls in a process that a recorded stage starts."""
 _reporter: _Reporter | None = None
 
 

@@ -23,7 +23,7 @@ from ground.hashing import digest_path
 from ground.io import DataError, atomic_file, write_bytes
 
 _PATTERN = re.compile(r"[\\*?\[]")
-"""What `git apply --include` does not take literally."""
+"""The characters that `git apply --include` does not take literally."""
 
 
 @dataclass(frozen=True, slots=True)

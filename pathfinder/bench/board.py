@@ -25,7 +25,7 @@ _MEASURES: dict[BenchmarkName, tuple[Any, str]] = {
     "prmbench": (on_prmbench, prmbench.READING),
 }
 """Each benchmark's way to measure predictions, and the reading that it asks a chat model for."""
-ALONE = "Each interval above stands alone: among many, some exclude zero by chance."
+ALONE = "Each interval above is about one difference: among many, some exclude zero by chance."
 """A note below several differences."""
 Results = Mapping[str, tuple[dict[str, Any], list[Row]]]
 

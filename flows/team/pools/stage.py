@@ -50,7 +50,7 @@ _MOST_CLONES = 64
 
 
 def compute(text: str, say: OnLine, run: str = "") -> str:
-    """Do what an order asks for in the flow run ``run``, if there is one, and say so.
+    """Do what an order asks for in the flow run ``run``, if there is one, and report it.
 
     Raises ``PathfinderError`` if no trusted key signed the order, or it fails.
     """
