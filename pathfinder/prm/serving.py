@@ -278,7 +278,7 @@ def _flagged(scored: ScoredSolution) -> str:
 def http_server(app: FastAPI, batcher: Batcher, log_level: str = "warning") -> uvicorn.Server:
     """Serves ``app`` to at most ``MOST_CONNECTIONS`` clients; any more get 503. It closes slow connections.
 
-    When it ends, it first closes ``batcher``, so that nobody waits for solutions that are not scored yet.
+    When it is told to end, it closes ``batcher``, so that nobody waits for solutions that are not scored yet.
     """
 
     class Server(uvicorn.Server):
