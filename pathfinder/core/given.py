@@ -94,20 +94,17 @@ def text_in(name: str, handle: IO[bytes]) -> str:
         raise DataError(f"{name}: neither JSON nor UTF-8 text ({error}); convert it to UTF-8") from error
 
 
-@contextmanager
-def rows_of(source: str, lists: Collection[str] | None = None) -> Iterator[tuple[str, Iterator[tuple[str, Any]] | str]]:
-    """Yield the name of a source for messages, and its rows, or its text if name and content show that it is a text.
+def rows_of(source: str, lists: Collection[str] | None = None) -> tuple[str, list[tuple[str, Any]] | str]:
+    """The name of a source for messages, and its rows, or its text if name and content show that it is a text.
 
-    A row is read when it is taken, so memory holds only what the caller keeps of the rows. ``source`` is a file, ``-``
-    for standard input, or ``hub:NAME[:CONFIG]:SPLIT``. The CSV columns ``lists`` hold JSON (default: all columns that
-    usually hold lists). Raises ``DataError`` for a file that is missing, broken or of an unknown format,
-    ``TransientError`` if the Hub cannot be reached.
+    ``source`` is a file, ``-`` for standard input, or ``hub:NAME[:CONFIG]:SPLIT``. The CSV columns ``lists`` hold JSON
+    (default: all columns that usually hold lists). Raises ``DataError`` for a file that is missing, broken or of an
+    unknown format, ``TransientError`` if the Hub cannot be reached.
     """
     if source.startswith(HUB):
         from pathfinder.core.containers import of_hub
 
-        yield source, of_hub(source)
-        return
+        return source, list(of_hub(source))
     suffix = Path(source.removesuffix(".gz")).suffix.lower()
     with open_given(source) as (name, handle):
         magic = handle.read(4)
@@ -115,16 +112,15 @@ def rows_of(source: str, lists: Collection[str] | None = None) -> Iterator[tuple
         if magic in _CONTAINERS or suffix in SEPARATORS:
             from pathfinder.core.containers import rows_in_container
 
-            yield name, rows_in_container(name, handle, magic, suffix, lists)
-        elif first_character(handle) in (b"", b"{", b"[") and suffix not in _PROSE:
-            yield name, _of_json(name, handle)
-        elif suffix in _TEXTS:
-            yield name, text_in(name, handle)
-        else:
-            raise DataError(
-                f"{name}: neither JSON (lines or a list), CSV, Parquet nor, by its name, a text; give a .jsonl, .json, "
-                ".csv, .parquet, .eval, .txt, .md or .tex file, or one without an extension"
-            )
+            return name, list(rows_in_container(name, handle, magic, suffix, lists))
+        if first_character(handle) in (b"", b"{", b"[") and suffix not in _PROSE:
+            return name, list(_of_json(name, handle))
+        if suffix in _TEXTS:
+            return name, text_in(name, handle)
+    raise DataError(
+        f"{name}: neither JSON (lines or a list), CSV, Parquet nor, by its name, a text; give a .jsonl, .json, .csv, "
+        ".parquet, .eval, .txt, .md or .tex file, or one without an extension"
+    )
 
 
 def _of_json(name: str, handle: IO[bytes]) -> Iterator[tuple[str, Any]]:
@@ -202,34 +198,30 @@ def read_given(
         raise UsageError("--problems is only for the answers of a batch, without --columns; leave one of them out")
     lists = {path.partition(".")[0] for path in names.values() if "." in path}
     lists |= {path for to, path in names.items() if to in _ARE_LISTS}
+    name, rows = rows_of(source, lists if names else None)
+    if problems and isinstance(rows, str):
+        raise DataError(f"{name}: --problems is only for the answers of a batch; leave it out")
+    if names and isinstance(rows, str):
+        raise DataError(f"{name}: a text has no fields; leave --columns out")
+    if isinstance(rows, str):
+        note = "" if Path(name).suffix else f"{name}: read as a text; give CSV as a .csv file"
+        return Given(name, "text", [_text_row(name, rows, split)], note)
     questions = _questions(problems) if problems else {}
     known = (COLUMNS,) if names else sorted(LAYOUTS, key=lambda each: each.name != CANDIDATES or not has_candidates)
     is_solution = "answer" in [path for to, path in names.items() if to in ("steps", "solution", "solutions")]
     spare = ("id",) if is_solution else ("id", "answer")
     reader = _Reader(split, known, COLUMNS if names else BATCH if problems else None)
-    with rows_of(source, lists if names else None) as (name, rows):
-        if isinstance(rows, str):
-            return _given_text(name, rows, split, columns, problems)
-        for at, row in rows:
-            if names:
-                kept = {key: row[key] for key in spare if key in row} if isinstance(row, dict) else {}
-                row = kept | {to: _at_path(at, row, names[to]) for to in names}
-                row |= {to: "" for to in ("steps", "solution") if row.get(to, "") is None}  # the generation failed
-            elif problems and isinstance(row, dict) and BATCH.fits(row):
-                row = _asked(at, row, questions, problems)
-            reader.add(at, row)
+    for at, row in rows:
+        if names:
+            kept = {key: row[key] for key in spare if key in row} if isinstance(row, dict) else {}
+            row = kept | {to: _at_path(at, row, names[to]) for to in names}
+            row |= {to: "" for to in ("steps", "solution") if row.get(to, "") is None}  # the generation failed
+        elif problems and isinstance(row, dict) and BATCH.fits(row):
+            row = _asked(at, row, questions, problems)
+        reader.add(at, row)
     if not reader.rows:
         raise DataError(f"{name}: contains no solution; give JSON lines, or a text with blank lines between the steps")
     return reader.given(name)
-
-
-def _given_text(name: str, text: str, split: Split, columns: str, problems: str) -> Given:
-    if problems:
-        raise DataError(f"{name}: --problems is only for the answers of a batch; leave it out")
-    if columns:
-        raise DataError(f"{name}: a text has no fields; leave --columns out")
-    note = "" if Path(name).suffix else f"{name}: read as a text; give CSV as a .csv file"
-    return Given(name, "text", [_text_row(name, text, split)], note)
 
 
 def _text_row(name: str, text: str, split: Split) -> GivenRow:
@@ -248,7 +240,7 @@ class _Reader:
     def __init__(self, split: Split, known: Sequence[Layout], layout: Layout | None) -> None:
         self.rows: list[GivenRow] = []
         self._split, self._known, self._layout, self._ways = split, known, layout, Counter[str]()
-        self._answered: dict[str, Any] = {}
+        self._answered: dict[str, Row] = {}
         self._left_out = 0
         self._solution: str | None = None
 
@@ -274,11 +266,10 @@ class _Reader:
         if isinstance(identity, bool) or not isinstance(identity, str | int) or not str(identity).strip():
             raise DataError(f"{at}: id is {identity!r:.80}, expected a text or an integer; {_REMEDY}")
         if layout.name == LM_EVAL:  # a log repeats the same answers for each filter
-            resps = row["resps"]
-            before = self._answered.setdefault(f"{identity} {row.get('doc_hash')}", resps)
-            if before != resps:
+            before = self._answered.setdefault(f"{identity} {row.get('doc_hash')}", row)
+            if before is not row and before["resps"] != row["resps"]:
                 raise DataError(f"{at}: doc_id {identity} has different resps in an earlier row; {_REMEDY}")
-            if before is not resps:
+            if before is not row:
                 self._left_out += 1
                 return
         steps = tuple(self._steps(one, layout) for one in taken.solutions)
@@ -378,15 +369,15 @@ def _fields(row: Any) -> str:
 
 def _questions(source: str) -> dict[str, Any]:
     """The prompt of each request in the input file of a batch, by ``custom_id``."""
+    name, rows = rows_of(source)
     found: dict[str, Any] = {}
-    with rows_of(source) as (name, rows):
-        for at, row in rows if not isinstance(rows, str) else [(name, rows)]:
-            body, key = (row.get("body"), row.get("custom_id")) if isinstance(row, dict) else (None, None)
-            if not isinstance(body, dict) or not isinstance(key, str) or key in found:
-                raise DataError(
-                    f"{at}: expected an object with body and a custom_id of its own, as a batch's input; {_REMEDY}"
-                )
-            found[key] = body.get("messages", body.get("prompt"))
+    for at, row in rows if not isinstance(rows, str) else [(name, rows)]:
+        body, key = (row.get("body"), row.get("custom_id")) if isinstance(row, dict) else (None, None)
+        if not isinstance(body, dict) or not isinstance(key, str) or key in found:
+            raise DataError(
+                f"{at}: expected an object with body and a custom_id of its own, as a batch's input; {_REMEDY}"
+            )
+        found[key] = body.get("messages", body.get("prompt"))
     return found
 
 

@@ -132,9 +132,8 @@ def read(file: Path, neutral: Neutral | None = None) -> Supervision:
     if not file.is_file():
         problem = "a folder" if file.is_dir() else "no such file"
         raise io.DataError(f"{file}: {problem}; give a file of JSON, CSV or Parquet, not standard input")
-    with rows_of(str(file), _LISTS) as (_, found):
-        given = () if isinstance(found, str) else found
-        rows = [_row(name, number, row) for number, (name, row) in enumerate(given, start=1)]
+    _, found = rows_of(str(file), _LISTS)
+    rows = [_row(name, number, row) for number, (name, row) in enumerate(found if isinstance(found, list) else (), 1)]
     if not rows:
         raise io.DataError(f"{file}: no rows; expected one JSON object per solution, or a Parquet file")
     if other := next((row for row in rows if row.labels.keys() != rows[0].labels.keys()), None):

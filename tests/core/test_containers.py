@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ground.io import DataError
 from pathfinder.core.given import read_given
-from pathfinder.training import stepwise
 from tests.core.test_given import HERE, PROBLEM, STEPS, read
 
 
@@ -158,16 +154,3 @@ def test_a_log_on_one_line_is_read_and_another_version_refused(tmp_path: Path) -
         read(tmp_path, log | {"version": 1})
     with pytest.raises(DataError, match="contains no solution"):
         read(tmp_path, log | {"samples": None})
-
-
-@pytest.mark.parametrize("read", [read_given, lambda source: stepwise.read(Path(source))])
-def test_memory_holds_only_what_is_kept_of_the_rows(tmp_path: Path, read: Callable[[str], Any]) -> None:
-    """Logs and answers of a batch have many more characters than the steps."""
-    row = {"prompt": PROBLEM, "completions": STEPS, "labels": [1] * len(STEPS), "logprobs": "-1," * 40_000}
-    (tmp_path / "in.jsonl").write_text(f"{json.dumps(row)}\n" * 200)
-    tracemalloc.start()
-    try:
-        assert len(read(str(tmp_path / "in.jsonl")).rows) == 200
-        assert tracemalloc.get_traced_memory()[1] < 5e6, "the file has 24 MB"
-    finally:
-        tracemalloc.stop()
