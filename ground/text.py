@@ -117,7 +117,7 @@ def has_colour(stream: TextIO) -> bool:
 
 
 def columns_of(stream: TextIO) -> int:
-    """The characters that fit into a line of ``stream``: those of its terminal, else as many as there are."""
+    """The width of the terminal that ``stream`` writes to, in characters; no limit for a file or a pipe."""
     return shutil.get_terminal_size().columns if stream.isatty() else sys.maxsize
 
 

@@ -231,7 +231,7 @@ class Known:
 
     @classmethod
     def of_json(cls, value: Any) -> Self | None:
-        """Rebuild the value that ``as_json`` wrote; return None for None. Raises ``DataError`` for any other value."""
+        """Read the output of ``as_json``; None becomes None. Raises ``DataError`` for any other value."""
         if value is None:
             return None
         words, largest = (value.get(key) if isinstance(value, dict) else None for key in ("words", "largest_number"))
